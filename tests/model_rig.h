@@ -17,6 +17,8 @@ typedef struct model_rig {
     float *losses, *rope;
 } model_rig;
 
+static const hy_preference *rig_loss; /* of the next model; NULL: next-token loss */
+
 /* Builds everything for one plan; weights are initialised from `seed`. */
 static inline void rig_open(model_rig *rig, const hy_shape *shape, const hy_batch_options *options,
                             uint64_t seed) {
@@ -26,6 +28,7 @@ static inline void rig_open(model_rig *rig, const hy_shape *shape, const hy_batc
     must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 2}, &rig->backend));
     must(rig->backend->stream_create(rig->backend, "test", &rig->stream));
     must(hy_model_create(shape, &rig->model));
+    if (rig_loss) hy_model_set_loss(rig->model, rig_loss);
     must(hy_batch_plan_create(rig->model, rig->backend, options, &rig->plan));
     must(hy_params_layout(&rig->model->params, HY_SET_ALL, options->dtype, &weights));
     must(hy_params_layout(&rig->model->params, HY_SET_ALL, options->grad_dtype, &grads));

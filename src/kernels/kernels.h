@@ -13,6 +13,7 @@
 
 #include "kernels/coded.h"
 #include "kernels/fp8.h"
+#include "kernels/preference.h"
 #include "kernels/sampling.h"
 
 #ifdef __cplusplus
@@ -115,9 +116,18 @@ typedef enum hy_op_kind {
                          doc_starts (N) i32? */
 
     /* Softmax cross-entropy over the first attr.loss.vocab columns, of factor * logit, or with
-     * softcap c of c tanh(factor * logit / c). Target < 0: ignored, loss 0. Writes the loss of each
-     * row; with wants_grad, logits become d(scale * sum of losses)/dlogits. */
-    HY_OP_CROSS_ENTROPY, /* logits (N,V)*  targets (N) i32  losses (N) fp32 */
+     * softcap c of c tanh(factor * logit / c). Target < 0: ignored, loss 0; but with reads_prompts,
+     * a target below -1 is that of a prompt (hy_target_of). Writes the loss of each row; with
+     * wants_grad, logits become d(scale * sum of weight * loss)/dlogits. */
+    HY_OP_CROSS_ENTROPY, /* logits (N,V)*  targets (N) i32  losses (N) fp32  weights (N) fp32? */
+
+    /* The losses of pairs of answers (preference.h). The documents of a sequence are pairs: a
+     * chosen answer, then a rejected one, with their prompts. The tokens of an answer are those
+     * with a target of at least 0, those of a prompt have one below -1, or none. A pair whose
+     * answers both have tokens writes its loss at the first token of its first document, and the
+     * weight of each token; all other losses and weights are 0. stats: HY_PAIRS_STATS sums. */
+    HY_OP_PREFERENCE, /* token_losses (N) fp32  targets (N) i32  doc_starts (N) i32
+                         reference (N) fp32?  losses (N) fp32  weights (N) fp32?  stats (4) f64* */
 
     /* Chooses a token per row, by the hy_sampling of the row (sampling.h), and gives its
      * log-probability and those of the E likeliest tokens, most likely first (equal: the lower id
@@ -323,7 +333,21 @@ enum {
     HY_EMBED_BWD_DWPE,
     HY_EMBED_BWD_DOC_STARTS = HY_EMBED_DOC_STARTS
 };
-enum { HY_CROSS_ENTROPY_LOGITS, HY_CROSS_ENTROPY_TARGETS, HY_CROSS_ENTROPY_LOSSES };
+enum {
+    HY_CROSS_ENTROPY_LOGITS,
+    HY_CROSS_ENTROPY_TARGETS,
+    HY_CROSS_ENTROPY_LOSSES,
+    HY_CROSS_ENTROPY_WEIGHTS
+};
+enum {
+    HY_PREFERENCE_TOKEN_LOSSES,
+    HY_PREFERENCE_TARGETS,
+    HY_PREFERENCE_DOC_STARTS,
+    HY_PREFERENCE_REFERENCE,
+    HY_PREFERENCE_LOSSES,
+    HY_PREFERENCE_WEIGHTS,
+    HY_PREFERENCE_STATS
+};
 enum {
     HY_SAMPLE_LOGITS,
     HY_SAMPLE_SAMPLING,
@@ -475,10 +499,14 @@ typedef struct hy_op_attr {
         struct {
             int32_t vocab;
             float scale;
-            bool wants_grad;
+            bool wants_grad, reads_prompts;
             float factor;  /* of the logits; 0: 1 */
             float softcap; /* 0: none */
         } loss;
+        struct {
+            hy_preference of;
+            int32_t seq; /* T */
+        } preference;
         struct {
             int32_t vocab;         /* tokens from this one on are never chosen */
             float factor, softcap; /* of the logits, as for the loss */
@@ -531,6 +559,12 @@ typedef struct hy_op_call {
 } hy_op_call;
 
 const char *hy_op_name(hy_op_kind kind);
+
+/* The token that a row of the loss predicts; below 0: none. A token of a prompt that counts only
+ * with reads_prompts is stored as -2 - token. */
+HY_BOTH int32_t hy_target_of(int32_t target, bool reads_prompts) {
+    return reads_prompts && target < -1 ? -2 - target : target;
+}
 
 /* The number of matmuls in a call. */
 static inline int64_t hy_matmul_batch(const hy_op_call *call) {

@@ -120,7 +120,12 @@ static const op_rule rules[HY_OP_COUNT] = {
                           OUT_OPT("dwpe", "XC", REAL), IN_OPT("doc_starts", "N", I32)}},
     [HY_OP_CROSS_ENTROPY] = {"cross-entropy",
                              {INOUT("logits", "NV", REAL), IN("targets", "N", I32),
-                              OUT("losses", "N", F32)}},
+                              OUT("losses", "N", F32), IN_OPT("weights", "N", F32)}},
+    [HY_OP_PREFERENCE] = {"preference loss",
+                          {IN("token_losses", "N", F32), IN("targets", "N", I32),
+                           IN("doc_starts", "N", I32), IN_OPT("reference", "N", F32),
+                           OUT("losses", "N", F32), OUT_OPT("weights", "N", F32),
+                           INOUT("stats", "4", F64)}},
     [HY_OP_SAMPLE] = {"sampling",
                       {IN("logits", "NV", REAL), IN("sampling", "NS", U8), OUT("tokens", "N", I32),
                        OUT("logprobs", "N", F32), OUT_OPT("top_tokens", "NE", I32),
@@ -498,6 +503,23 @@ static hy_status check_loss(const hy_op_call *call) {
     return check_softcap(call, call->attr.loss.softcap);
 }
 
+static hy_status check_preference(const hy_op_call *call) {
+    const hy_tensor *t = call->t;
+    int64_t N = hy_tensor_count(&t[HY_PREFERENCE_LOSSES]), seq = call->attr.preference.seq;
+    const hy_preference *p = &call->attr.preference.of;
+    HY_FAIL_IF((unsigned)p->kind >= HY_LOSS_COUNT || p->kind == HY_LOSS_NEXT_TOKEN, HY_ERR_INPUT,
+               "preference loss: kind %d does not exist, expected 1 to %d", (int)p->kind,
+               HY_LOSS_COUNT - 1);
+    HY_FAIL_IF(!(p->beta > 0) || !isfinite(p->beta), HY_ERR_INPUT,
+               "preference loss: beta is %g, expected a number above 0", (double)p->beta);
+    HY_FAIL_IF(seq < 1 || N % seq != 0, HY_ERR_INPUT,
+               "preference loss: %lld tokens are no sequences of %lld", (long long)N,
+               (long long)seq);
+    HY_FAIL_IF(hy_preference_has_reference(p->kind) && !t[HY_PREFERENCE_REFERENCE].data,
+               HY_ERR_INPUT, "preference loss: reference is missing");
+    return HY_OK;
+}
+
 static hy_status check_sample(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     int64_t V = hy_tensor_width(&t[HY_SAMPLE_LOGITS]), vocab = call->attr.sample.vocab;
@@ -676,6 +698,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_EMBED_BWD: return check_embed(call, HY_EMBED_BWD_DWPE);
     case HY_OP_CAST: return check_cast(t[HY_CAST_SRC].dtype, t[HY_CAST_DST].dtype);
     case HY_OP_CROSS_ENTROPY: return check_loss(call);
+    case HY_OP_PREFERENCE: return check_preference(call);
     case HY_OP_SAMPLE: return check_sample(call);
     case HY_OP_QUANTIZE:
     case HY_OP_DEQUANTIZE:
@@ -696,7 +719,8 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
 }
 
 hy_status hy_op_check(const hy_op_call *call) {
-    int64_t known[128] = {['1'] = 1, ['2'] = 2, ['3'] = 3}; /* lengths of letters; 0: not set */
+    /* lengths of letters; 0: not set */
+    int64_t known[128] = {['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4};
     HY_FAIL_IF((unsigned)call->kind >= HY_OP_COUNT, HY_ERR_INPUT,
                "op kind %d does not exist, expected 0 to %d", (int)call->kind, HY_OP_COUNT - 1);
     bool has_heads = call->kind >= HY_OP_HEAD_NORM && call->kind <= HY_OP_ATTENTION_CACHED;

@@ -69,6 +69,9 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
     hy_batch_input planned = {.tokens = SOMEWHERE,
                               .targets = SOMEWHERE,
                               .losses = SOMEWHERE,
+                              .token_losses = SOMEWHERE,
+                              .reference = SOMEWHERE,
+                              .pair_stats = SOMEWHERE,
                               .doc_starts = has_doc_starts ? SOMEWHERE : NULL,
                               .rope = SOMEWHERE,
                               .largest = SOMEWHERE,
@@ -80,6 +83,9 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
     case HY_GIVEN_TOKENS: return hy_tensor_1d((void *)in->tokens, HY_I32, rows);
     case HY_GIVEN_TARGETS: return hy_tensor_1d((void *)in->targets, HY_I32, rows);
     case HY_GIVEN_LOSSES: return hy_tensor_1d(in->losses, HY_F32, rows);
+    case HY_GIVEN_TOKEN_LOSSES: return hy_tensor_1d(in->token_losses, HY_F32, rows);
+    case HY_GIVEN_REFERENCE: return hy_tensor_1d((void *)in->reference, HY_F32, rows);
+    case HY_GIVEN_PAIR_STATS: return hy_tensor_1d(in->pair_stats, HY_F64, HY_PAIRS_STATS);
     case HY_GIVEN_LARGEST:
         return hy_tensor_1d(in->largest + HY_LINEARS * f->unit_index + slot->at, HY_F32, 1);
     case HY_GIVEN_SEEN:
@@ -151,6 +157,7 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t tile, hy_
         if (f->pass == HY_PASS_EVAL) attr->dropout.rate = 0;
         break;
     case HY_OP_SPREAD: break;
+    case HY_OP_PREFERENCE: attr->preference.seq = f->plan->size.seq; break;
     case HY_OP_CROSS_ENTROPY:
         if (f->input) attr->loss.scale = f->input->loss_scale;
         break;
@@ -158,6 +165,7 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t tile, hy_
         bool makes_grad =
             f->unit->unit->slots[(int)op->slot[HY_MATMUL_D]].role == HY_SLOT_PARAM_GRAD;
         attr->accumulate = makes_grad && accumulate;
+        if (op->is_adapter && f->input && f->input->skips_adapters) attr->matmul.alpha = 0;
         break;
     }
     default: attr->accumulate = accumulate;

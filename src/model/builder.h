@@ -20,7 +20,7 @@ typedef enum hy_node_kind {
     HY_NODE_ROPE, /* in place */
     HY_NODE_ATTENTION,
     HY_NODE_ACTIVATION,
-    HY_NODE_LOSS, /* logits and cross-entropy */
+    HY_NODE_LOSS, /* logits, cross-entropy, and the loss of pairs */
     HY_NODE_COUNT
 } hy_node_kind;
 
@@ -96,6 +96,8 @@ typedef struct hy_node {
         struct {
             hy_weight weight;
             hy_slot_id logits, targets, losses;
+            /* Of pairs; `again`: losses of tokens that the second pass computes and nobody reads. */
+            hy_slot_id token_losses, doc_starts, reference, weights, stats, again;
         } loss;
     };
 } hy_node;

@@ -78,6 +78,7 @@ void hy_adapter_forward(hy_builder *b, const hy_low_rank *low, hy_slot_id in, hy
     hy_unit_op op = hy_matmul_op(low->low, factor, out, false, true);
     op.attr.matmul.alpha = low->scale;
     op.attr.matmul.has_computed_b = low->spread != NONE;
+    op.is_adapter = true;
     op.slot[HY_MATMUL_C] = c;
     hy_add_op(b, op);
 }

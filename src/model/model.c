@@ -30,6 +30,7 @@ static hy_unit_traits traits_of(const hy_model *model, int32_t unit) {
         traits.in_16_bits |= is_plain ? hy_linear_bit((hy_param_kind)kind) : 0;
     }
     traits.passes_back = unit > model->lowest_trained;
+    if (traits.part == HY_PART_HEAD) traits.loss = model->loss;
     return traits;
 }
 
@@ -96,6 +97,11 @@ hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_co
     model->params.frozen_codes = frozen_codes;
     find_kinds(model);
     return HY_OK;
+}
+
+void hy_model_set_loss(hy_model *model, const hy_preference *loss) {
+    model->loss = *loss;
+    hy_model_settle(model);
 }
 
 void hy_model_settle(hy_model *model) {

@@ -19,6 +19,7 @@ typedef struct hy_model {
     int32_t kind_count;
     int32_t *kind_of;       /* (params.units) the kind of each unit */
     int32_t lowest_trained; /* unit; backward ends there */
+    hy_preference loss;     /* that the head computes */
 } hy_model;
 
 /* Completes and checks a copy of the shape. */
@@ -31,6 +32,9 @@ static inline bool hy_model_has_passes(const hy_model *model) { return model->ki
  * stored as frozen_codes if that is a quantised type. A new model trains all. Call it before the
  * first batch plan is made. */
 hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_codes);
+/* Sets the loss that the head computes; a new model has the next-token loss. Call it before the
+ * first batch plan is made. */
+void hy_model_set_loss(hy_model *model, const hy_preference *loss);
 /* Call it after parameters were frozen one by one, before the first batch plan is made. */
 void hy_model_settle(hy_model *model);
 
@@ -120,12 +124,16 @@ typedef struct hy_batch_input {
     const int32_t *doc_starts;   /* or NULL */
     const float *rope;           /* hy_shape_rope_tables, NULL without rope */
     int32_t rope_rows;           /* the length that the tables were made for; 0: T */
-    float *losses;               /* (B,T): each token's loss */
+    float *losses;               /* (B,T): each token's loss; of pairs, see HY_OP_PREFERENCE */
+    float *token_losses;         /* (B,T): of pairs: each token's loss */
+    const float *reference;      /* (B,T): of pairs: each token's loss by the reference; or NULL */
+    double *pair_stats;          /* (HY_PAIRS_STATS): of pairs: sums that are added to */
     float *largest;              /* (units, HY_LINEARS): for passes in fp8 */
     const int32_t *dropout_seed; /* (2), one per micro-batch; NULL without dropout */
     double *seen;                /* (units, HY_SEEN): adds statistics of fp8 conversions; or NULL */
     float loss_scale;            /* gradients are of loss_scale * sum of losses */
     bool accumulate;             /* add to the gradients; otherwise they are overwritten unread */
+    bool skips_adapters;         /* forward passes are those of the base model */
     const hy_unit_hook *hook;    /* or NULL */
     const hy_watch *watch;       /* evaluation only; or NULL */
 } hy_batch_input;
@@ -200,3 +208,7 @@ hy_status hy_batch_evaluate_unit(hy_batch_plan *plan, const hy_batch_input *inpu
 /* A dry run of one pass: visits its units with all calls to hook and stores, but runs no op. The
  * planner counts with it. */
 hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_pass pass);
+/* The forward pass up to the losses of tokens, without adapters: the reference of pairs. Writes
+ * token_losses: the bits that a pass of the plan (training or evaluation) computes with adapters
+ * whose product is zero. No update may be pending; of the hook, only fetch and await are called. */
+hy_status hy_batch_reference(hy_batch_plan *plan, const hy_batch_input *input);

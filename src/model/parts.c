@@ -148,8 +148,21 @@ void hy_part_embedding(hy_builder *b, hy_slot_id out) {
     node->embed.doc_starts = hy_add_given(b, HY_GIVEN_DOC_STARTS);
 }
 
+static void add_pairs(hy_builder *b, hy_node *node) {
+    bool is_compared = hy_preference_has_reference(b->unit->traits.loss.kind);
+    node->attr.loss.reads_prompts = b->unit->traits.loss.kind == HY_LOSS_ORPO;
+    node->loss.token_losses = hy_add_given(b, HY_GIVEN_TOKEN_LOSSES);
+    node->loss.doc_starts = hy_add_given(b, HY_GIVEN_DOC_STARTS);
+    if (is_compared) node->loss.reference = hy_add_given(b, HY_GIVEN_REFERENCE);
+    node->loss.stats = hy_add_given(b, HY_GIVEN_PAIR_STATS);
+    node->loss.weights = hy_add_slot(b, HY_SLOT_GRADIENT, 0);
+    node->loss.again = hy_add_slot(b, HY_SLOT_GRADIENT, 0);
+    b->unit->slots[node->loss.weights].is_fp32 = b->unit->slots[node->loss.again].is_fp32 = true;
+}
+
 /* The logits exist only while a tile of rows is processed: matmul, loss, and in training both
- * gradients, before the next tile replaces them. */
+ * gradients, before the next tile replaces them. The loss of pairs takes two passes over the tiles:
+ * losses of tokens, then, with the weights that follow from them, gradients. */
 void hy_part_head(hy_builder *b, hy_slot_id in) {
     const hy_shape *s = b->shape;
     b->range = HY_RANGE_LOSS;
@@ -162,6 +175,7 @@ void hy_part_head(hy_builder *b, hy_slot_id in) {
     node->loss.targets = hy_add_given(b, HY_GIVEN_TARGETS);
     node->loss.losses = hy_add_given(b, HY_GIVEN_LOSSES);
     node->loss.weight = hy_add_weight(b, HY_P_HEAD, s->vocab, s->width);
+    if (b->unit->traits.loss.kind != HY_LOSS_NEXT_TOKEN) add_pairs(b, node);
 }
 
 void hy_pre_norm_block(hy_builder *b, hy_slot_id in, hy_slot_id out) {

@@ -145,6 +145,8 @@ static hy_batch_input slice_input(const hy_batch_plan *plan, const hy_batch_inpu
     if (slice.targets) slice.targets += first;
     if (slice.doc_starts) slice.doc_starts += first;
     if (slice.losses) slice.losses += first;
+    if (slice.token_losses) slice.token_losses += first;
+    if (slice.reference) slice.reference += first;
     return slice;
 }
 
@@ -193,4 +195,56 @@ hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input) {
                : o->is_sizing       ? "computing sizes"
                                     : "training with offloaded activations");
     return hy_run_captured(plan, input, evaluate_pass);
+}
+
+/* ---- the reference of pairs ------------------------------------------------------------------ */
+
+/* How many ops of a pass of the head come before the loss of pairs. */
+static int32_t ops_before_pairs(const hy_pass_plan *pass) {
+    int32_t count = 0;
+    while (pass->ops[count]->kind != HY_OP_PREFERENCE) count++;
+    return count;
+}
+
+/* The head runs the ops of training, which are in its backward list, but has no gradients. */
+static hy_status reference_of_training(hy_batch_plan *plan, const hy_batch_input *input) {
+    int32_t layers = plan->model->shape.layers;
+    hy_frame visit = {.plan = plan, .input = input, .pass = HY_PASS_EVAL};
+    HY_TRY(run_forward(plan, input));
+    HY_TRY(enter_unit(&visit, layers + 1, +1));
+    hy_frame f = visit;
+    f.pass = HY_PASS_BACKWARD;
+    f.scratch = hy_batch_scratch(plan, f.pass);
+    f.residual_in = hy_batch_residual(plan, layers);
+    f.residual_grad = hy_batch_residual_grad(plan);
+    f.kept = hy_batch_kept(plan, layers);
+    f.op_limit = ops_before_pairs(&f.unit->pass[f.pass]);
+    HY_TRY(run_ops(&f));
+    return hy_visit_leave(&visit);
+}
+
+static hy_status reference_of_evaluation(hy_batch_plan *plan, const hy_batch_input *input) {
+    int32_t head = plan->model->params.units - 1;
+    hy_frame f = {.plan = plan, .input = input, .pass = HY_PASS_EVAL};
+    HY_TRY(hy_run_stack(&f));
+    f.op_limit = ops_before_pairs(&hy_batch_unit(plan, head)->pass[HY_PASS_EVAL]);
+    return evaluate_unit(&f, head);
+}
+
+hy_status hy_batch_reference(hy_batch_plan *plan, const hy_batch_input *input) {
+    HY_FAIL_IF(plan->model->loss.kind == HY_LOSS_NEXT_TOKEN || plan->options.is_sizing,
+               HY_ERR_STATE, "this batch plan has no reference");
+    hy_batch_input without = *input;
+    hy_unit_hook hook = {0};
+    if (input->hook) {
+        hook = (hy_unit_hook){.context = input->hook->context,
+                              .fetch = input->hook->fetch,
+                              .await = input->hook->await};
+        without.hook = &hook;
+    }
+    without.skips_adapters = true;
+    without.seen = NULL;
+    return hy_run_captured(plan, &without,
+                           plan->options.is_training ? reference_of_training
+                                                     : reference_of_evaluation);
 }

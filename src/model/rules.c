@@ -150,13 +150,39 @@ static void activation_backward(hy_builder *b, hy_node *n) {
 /* ---- loss ------------------------------------------------------------------------------------ */
 
 /* With gradients, the logits become their gradient. */
-static void loss_forward(hy_builder *b, const hy_node *n) {
+static void add_losses(hy_builder *b, const hy_node *n, bool wants_grad, hy_slot_id losses,
+                       hy_slot_id weights) {
     hy_op_attr attr = n->attr;
-    attr.loss.wants_grad = b->is_backward;
+    attr.loss.wants_grad = wants_grad;
     hy_add_op(b, hy_matmul_op(n->in, n->loss.weight.value, n->loss.logits, false, true));
     HY_ADD_OP(b, HY_OP_CROSS_ENTROPY, .attr = attr, .slot[HY_CROSS_ENTROPY_LOGITS] = n->loss.logits,
               .slot[HY_CROSS_ENTROPY_TARGETS] = n->loss.targets,
-              .slot[HY_CROSS_ENTROPY_LOSSES] = n->loss.losses);
+              .slot[HY_CROSS_ENTROPY_LOSSES] = losses, .slot[HY_CROSS_ENTROPY_WEIGHTS] = weights);
+}
+
+/* From the losses of tokens; not in tiles. */
+static void add_pair_losses(hy_builder *b, const hy_node *n) {
+    hy_range range = b->range;
+    b->range = HY_RANGE_NONE;
+    HY_ADD_OP(b, HY_OP_PREFERENCE, .attr.preference.of = b->unit->traits.loss,
+              .slot[HY_PREFERENCE_TOKEN_LOSSES] = n->loss.token_losses,
+              .slot[HY_PREFERENCE_TARGETS] = n->loss.targets,
+              .slot[HY_PREFERENCE_DOC_STARTS] = n->loss.doc_starts,
+              .slot[HY_PREFERENCE_REFERENCE] = n->loss.reference,
+              .slot[HY_PREFERENCE_LOSSES] = n->loss.losses,
+              .slot[HY_PREFERENCE_WEIGHTS] = b->is_backward ? n->loss.weights : NONE,
+              .slot[HY_PREFERENCE_STATS] = n->loss.stats);
+    b->range = range;
+}
+
+static void loss_forward(hy_builder *b, const hy_node *n) {
+    if (n->loss.token_losses == NONE) {
+        add_losses(b, n, b->is_backward, n->loss.losses, NONE);
+        return;
+    }
+    add_losses(b, n, false, n->loss.token_losses, NONE);
+    add_pair_losses(b, n);
+    if (b->is_backward) add_losses(b, n, true, n->loss.again, n->loss.weights);
 }
 
 static void loss_backward(hy_builder *b, hy_node *n) {

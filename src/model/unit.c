@@ -23,7 +23,9 @@ bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b) {
            a->in_16_bits == b->in_16_bits && a->passes_back == b->passes_back &&
            a->fp8.weights == b->fp8.weights && a->fp8.grads == b->fp8.grads &&
            a->fp8.gradient == b->fp8.gradient && a->fp8.is_fast == b->fp8.is_fast &&
-           a->fp8.is_frozen == b->fp8.is_frozen;
+           a->fp8.is_frozen == b->fp8.is_frozen && a->loss.kind == b->loss.kind &&
+           a->loss.beta == b->loss.beta && a->loss.margin == b->loss.margin &&
+           a->loss.likelihood == b->loss.likelihood;
 }
 
 bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access) {

@@ -28,16 +28,19 @@ typedef enum hy_slot_role {
 } hy_slot_role;
 
 typedef enum hy_given {
-    HY_GIVEN_TOKENS,     /* (N) i32 */
-    HY_GIVEN_TARGETS,    /* (N) i32 */
-    HY_GIVEN_DOC_STARTS, /* (N) i32, may be absent */
-    HY_GIVEN_LOSSES,     /* (N) fp32 */
-    HY_GIVEN_ROPE,       /* (context, R/2, 2) fp32, of the full or the local table */
-    HY_GIVEN_QUERY,      /* (context) fp32: factors of queries by position */
-    HY_GIVEN_LARGEST,    /* (1) fp32: largest magnitude of a linear's input, kept for backward */
+    HY_GIVEN_TOKENS,       /* (N) i32 */
+    HY_GIVEN_TARGETS,      /* (N) i32 */
+    HY_GIVEN_DOC_STARTS,   /* (N) i32, may be absent */
+    HY_GIVEN_TOKEN_LOSSES, /* (N) fp32: of pairs of answers */
+    HY_GIVEN_REFERENCE,    /* (N) fp32: of pairs, may be absent */
+    HY_GIVEN_LOSSES,       /* (N) fp32; those after it do not have a row per token */
+    HY_GIVEN_ROPE,         /* (context, R/2, 2) fp32, of the full or the local table */
+    HY_GIVEN_QUERY,        /* (context) fp32: factors of queries by position */
+    HY_GIVEN_LARGEST,      /* (1) fp32: largest magnitude of a linear's input, kept for backward */
     /* (3) f64 of the unit's HY_SEEN, may be absent: statistics of the conversion to fp8 */
     HY_GIVEN_SEEN,
-    HY_GIVEN_DROPOUT, /* (2) i32: seed of the micro-batch */
+    HY_GIVEN_DROPOUT,    /* (2) i32: seed of the micro-batch */
+    HY_GIVEN_PAIR_STATS, /* (HY_PAIRS_STATS) f64: of pairs of answers */
     HY_GIVEN_COUNT
 } hy_given;
 
@@ -101,6 +104,7 @@ typedef struct hy_unit_op {
     hy_op_attr attr; /* batch, sequence and loss scale are set when it is bound */
     hy_slot_id slot[HY_OP_TENSORS];
     hy_range range;
+    bool is_adapter; /* the product of an adapter, which hy_batch_input.skips_adapters leaves out */
 } hy_unit_op;
 
 typedef enum hy_unit_part { HY_PART_EMBEDDING, HY_PART_BLOCK, HY_PART_HEAD } hy_unit_part;
@@ -116,6 +120,7 @@ typedef struct hy_unit_traits {
     uint32_t in_16_bits;         /* hy_linear_bit: matrices that a group keeps out of fp8 */
     bool passes_back;            /* a unit below is trained: the residual's gradient is needed */
     hy_fp8_use fp8;              /* a block's fp8 matmuls; only in the kinds of a batch plan */
+    hy_preference loss;          /* of the head */
 } hy_unit_traits;
 
 _Static_assert(HY_P_KIND_COUNT <= 64, "a kind of parameter has a bit");

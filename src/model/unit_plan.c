@@ -10,8 +10,7 @@ hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot) {
     const hy_slot *s = &plan->unit->slots[slot];
     hy_dtype dtype = s->is_fp32 ? HY_F32 : s->fp8 ? s->fp8 : plan->size.dtype;
     int64_t B = plan->size.batch, T = plan->size.seq;
-    if (plan->tile_of[slot])
-        return hy_tensor_2d(NULL, dtype, plan->size.tile_rows[plan->tile_of[slot]], s->cols);
+    int64_t N = plan->tile_of[slot] ? plan->size.tile_rows[plan->tile_of[slot]] : B * T;
     switch (s->rows) {
     case HY_ROWS_LSE: return (hy_tensor){.shape = {B, s->cols, T}, .ndim = 3, .dtype = dtype};
     case HY_ROWS_TRANSPOSED: return hy_tensor_2d(NULL, dtype, s->cols, B * T);
@@ -19,8 +18,8 @@ hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot) {
     case HY_ROWS_ONE: return hy_tensor_1d(NULL, dtype, 1);
     case HY_ROWS_TOKENS: break;
     }
-    if (s->cols == 0) return hy_tensor_1d(NULL, dtype, B * T);
-    return hy_tensor_2d(NULL, dtype, B * T, s->cols);
+    if (s->cols == 0) return hy_tensor_1d(NULL, dtype, N);
+    return hy_tensor_2d(NULL, dtype, N, s->cols);
 }
 
 uint64_t hy_unit_slot_bytes(const hy_unit_plan *plan, int slot) {

@@ -112,9 +112,15 @@ static void clear(const hy_tensor *t, int64_t at, int64_t n) {
     memset(hy_element(t, at), 0, (size_t)n * hy_dtype_size(t->dtype));
 }
 
+static int32_t target_of(const hy_op_call *call, int64_t row) {
+    const int32_t *targets = call->t[HY_CROSS_ENTROPY_TARGETS].data;
+    return hy_target_of(targets[row], call->attr.loss.reads_prompts);
+}
+
 static void loss_row(const hy_op_call *call, int64_t row) {
     const hy_tensor *logits = &call->t[HY_CROSS_ENTROPY_LOGITS];
-    int32_t target = ((const int32_t *)call->t[HY_CROSS_ENTROPY_TARGETS].data)[row];
+    const float *weights = call->t[HY_CROSS_ENTROPY_WEIGHTS].data;
+    int32_t target = target_of(call, row);
     float *loss = (float *)call->t[HY_CROSS_ENTROPY_LOSSES].data + row;
     int64_t V = hy_tensor_width(logits), vocab = call->attr.loss.vocab, first = row * V;
     bool wants_grad = call->attr.loss.wants_grad;
@@ -131,6 +137,11 @@ static void loss_row(const hy_op_call *call, int64_t row) {
     *loss = (float)-log_probability;
     if (!wants_grad) return;
     double factor = (double)call->attr.loss.scale;
+    if (weights) factor *= (double)weights[row];
+    if (factor == 0) {
+        clear(logits, first, V);
+        return;
+    }
     write_softmax(call, first, &state, factor);
     /* The gradient of the target, p - 1, computed from the logit: exact even if p is almost 1. */
     float gradient = (float)(factor * expm1(log_probability));
@@ -147,13 +158,12 @@ static void loss_rows(const hy_op_call *call, int64_t first, int64_t rows) {
 
 hy_status hy_cpu_cross_entropy(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
-    const int32_t *targets = call->t[HY_CROSS_ENTROPY_TARGETS].data;
     const hy_tensor *logits = &call->t[HY_CROSS_ENTROPY_LOGITS];
     int64_t N = hy_tensor_height(logits);
     for (int64_t i = 0; i < N; i++) {
-        HY_FAIL_IF(targets[i] >= call->attr.loss.vocab, HY_ERR_INPUT,
-                   "cross-entropy: target %lld is %d, expected below %d", (long long)i, targets[i],
-                   call->attr.loss.vocab);
+        HY_FAIL_IF(target_of(call, i) >= call->attr.loss.vocab, HY_ERR_INPUT,
+                   "cross-entropy: target %lld is %d, expected below %d", (long long)i,
+                   target_of(call, i), call->attr.loss.vocab);
     }
     return hy_cpu_for_rows(run, N, hy_max64(1, 16 * 1024 / hy_tensor_width(logits)), loss_rows);
 }

@@ -17,10 +17,11 @@ typedef struct loss_args {
     void *logits;
     const int32_t *targets;
     float *losses;
-    int64_t width; /* V */
+    const float *weights; /* or NULL */
+    int64_t width;        /* V */
     int vocab;
     float scale;
-    bool wants_grad;
+    bool wants_grad, reads_prompts;
     float factor, inner,
         cap; /* shaped: a logit becomes inner x, or with a cap: cap tanh(inner x) */
 } loss_args;
@@ -260,7 +261,8 @@ template <typename T, int depth, int threads, bool IS_SHAPED>
 __global__ void __launch_bounds__(threads, 1024 / threads) loss_kernel(loss_args a) {
     extern __shared__ uint4 shared[];
     T *row = (T *)a.logits + (int64_t)blockIdx.x * a.width;
-    int target = a.targets[blockIdx.x];
+    int target = hy_target_of(a.targets[blockIdx.x], a.reads_prompts);
+    float scale = a.weights ? a.scale * a.weights[blockIdx.x] : a.scale;
     if (target < 0) return give_row(a, row, 0.0f);
     if (target >= a.vocab) return give_row(a, row, NAN);
     row_cut<T> cut(row, a.vocab);
@@ -270,11 +272,11 @@ __global__ void __launch_bounds__(threads, 1024 / threads) loss_kernel(loss_args
     float log_probability = logit - r.max - logf(r.sum);
     if (threadIdx.x == 0) a.losses[blockIdx.x] = -log_probability;
     if (!a.wants_grad) return;
-    write_row<T, depth, IS_SHAPED>(a, cut, ring, softmax{r.max, a.scale / r.sum});
+    write_row<T, depth, IS_SHAPED>(a, cut, ring, softmax{r.max, scale / r.sum});
     fill_columns(row, a.vocab, a.width, 0.0f);
     __syncthreads();
     /* The gradient of the target, p - 1, computed from the logit: exact even if p is almost 1. */
-    float factor = IS_SHAPED ? a.scale * slope_of(a, logit) : a.scale;
+    float factor = IS_SHAPED ? scale * slope_of(a, logit) : scale;
     if (threadIdx.x == 0) row[target] = hy_from_float<T>(factor * expm1f(log_probability));
 }
 
@@ -309,10 +311,12 @@ hy_status hy_cuda_cross_entropy(const hy_cuda_run *run) {
     a.logits = call->t[HY_CROSS_ENTROPY_LOGITS].data;
     a.targets = (const int32_t *)call->t[HY_CROSS_ENTROPY_TARGETS].data;
     a.losses = (float *)call->t[HY_CROSS_ENTROPY_LOSSES].data;
+    a.weights = (const float *)call->t[HY_CROSS_ENTROPY_WEIGHTS].data;
     a.width = hy_width(&call->t[HY_CROSS_ENTROPY_LOGITS]);
     a.vocab = call->attr.loss.vocab;
     a.scale = call->attr.loss.scale;
     a.wants_grad = call->attr.loss.wants_grad;
+    a.reads_prompts = call->attr.loss.reads_prompts;
     a.cap = call->attr.loss.softcap;
     a.factor = call->attr.loss.factor != 0 ? call->attr.loss.factor : 1.0f;
     a.inner = a.cap > 0 ? a.factor / a.cap : a.factor;
