@@ -191,6 +191,18 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
         trial_ints(&t, HY_CROSS_ENTROPY_TARGETS, 60, -1, 2999);
         FLOATS(HY_CROSS_ENTROPY_LOSSES, 0, 60);
         break;
+    case HY_OP_PREFERENCE:
+        attr->preference.of = (hy_preference){.kind = HY_LOSS_DPO, .beta = 0.1f};
+        attr->preference.seq = 30;
+        FLOATS(HY_PREFERENCE_TOKEN_LOSSES, 0, 60);
+        trial_ints(&t, HY_PREFERENCE_TARGETS, 60, -1, 2999);
+        trial_ints(&t, HY_PREFERENCE_DOC_STARTS, 60, 0, 0);
+        for (int i = 0; i < 60; i++) trial_put(&t, HY_PREFERENCE_DOC_STARTS, i, i % 30 / 8 * 8);
+        FLOATS(HY_PREFERENCE_REFERENCE, 0, 60);
+        FLOATS(HY_PREFERENCE_LOSSES, 0, 60);
+        FLOATS(HY_PREFERENCE_WEIGHTS, 0, 60);
+        trial_normal(&t, HY_PREFERENCE_STATS, HY_F64, 0, HY_PAIRS_STATS, 0, 1);
+        break;
     case HY_OP_SAMPLE:
         attr->sample.vocab = 3000;
         NUMBERS(HY_SAMPLE_LOGITS, 60, 3001);
