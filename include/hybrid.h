@@ -211,6 +211,9 @@ typedef struct hy_step_info {
     double sol; /* the rate of a large bf16 matmul, timed at the start */
     hy_gpu_state gpu;
     double epoch; /* passes over the training data so far; NaN: not known */
+    /* Pairs of answers, else NaN: share of the step's pairs whose chosen answer has the larger
+     * reward, and mean rewards (docs/preferences.md). */
+    double train_pair_accuracy, train_reward_chosen, train_reward_rejected;
 } hy_step_info;
 
 /* How well a model answers rows with a known answer (--eval-only and eval.eval_rows), with the
@@ -229,12 +232,16 @@ typedef struct hy_row_scores {
     int64_t answer_tokens;        /* their number */
     int64_t cut_rows;             /* too long: they lost the beginning of their prompt */
     int64_t dropped_rows;         /* malformed, or their answer is longer than a sequence */
+    int64_t pairs;                /* held-out pairs of answers */
+    double pair_accuracy;         /* of these: the chosen answer has the larger reward */
+    double pair_accuracy_error;   /* its standard error */
+    double reward_margin;         /* mean reward of chosen answers minus that of rejected ones */
 } hy_row_scores;
 
 typedef struct hy_eval_info {
     size_t size;
     int64_t step;
-    double loss; /* mean nats per token on held-out data */
+    double loss; /* mean nats per token on held-out data; of pairs of answers, mean loss */
     int64_t tokens;
     double seconds;
     bool is_final;

@@ -45,6 +45,9 @@ typedef struct hy_run_point {
     /* shares of the rows of eval.eval_rows with their standard errors, see hy_row_scores */
     double accuracy, accuracy_error, accuracy_norm, accuracy_norm_error;
     double greedy_accuracy, greedy_accuracy_error, answer_loss;
+    /* pairs of answers: see hy_step_info, hy_row_scores */
+    double train_pair_accuracy, train_reward_chosen, train_reward_rejected;
+    double pair_accuracy, pair_accuracy_error, reward_margin;
 } hy_run_point;
 
 /* Any other line of metrics.jsonl. */

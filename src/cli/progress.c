@@ -293,8 +293,12 @@ static void on_eval(void *user, const hy_eval_info *info) {
     hy_cli_progress *progress = user;
     const hy_row_scores *s = &info->row_scores;
     FILE *out = begin_line(progress);
-    fprintf(out, "step %" PRId64 ": held-out loss %s on %s tokens", info->step,
-            hy_cli_loss(info->loss).text, hy_cli_count(info->tokens).text);
+    fprintf(out, "step %" PRId64 ": held-out loss %s on %s %s", info->step,
+            hy_cli_loss(info->loss).text, hy_cli_count(info->tokens).text,
+            s->pairs > 0 ? "pairs" : "tokens");
+    if (s->pairs > 0)
+        fprintf(out, ", accuracy %s, margin %.3f",
+                hy_cli_share(s->pair_accuracy, s->pair_accuracy_error).text, s->reward_margin);
     if (s->choice_rows > 0)
         fprintf(out, ", accuracy %s, by length %s",
                 hy_cli_share(s->accuracy, s->accuracy_error).text,

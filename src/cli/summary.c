@@ -495,17 +495,22 @@ void hy_cli_print_scores(const hy_cli_terminal *terminal, const hy_row_scores *s
         const char *what;
         double share, error;
         int64_t rows;
+        const char *unit;
     } list[] = {
-        {"right choice", s->accuracy, s->accuracy_error, s->choice_rows},
-        {"right choice, by length", s->accuracy_norm, s->accuracy_norm_error, s->choice_rows},
-        {"right answer, greedy", s->greedy_accuracy, s->greedy_accuracy_error, s->answer_rows},
+        {"right choice", s->accuracy, s->accuracy_error, s->choice_rows, "rows"},
+        {"right choice, by length", s->accuracy_norm, s->accuracy_norm_error, s->choice_rows,
+         "rows"},
+        {"right answer, greedy", s->greedy_accuracy, s->greedy_accuracy_error, s->answer_rows,
+         "rows"},
+        {"chosen before rejected", s->pair_accuracy, s->pair_accuracy_error, s->pairs, "pairs"},
     };
-    if (s->choice_rows + s->answer_rows == 0) return;
+    if (s->choice_rows + s->answer_rows + s->pairs == 0) return;
     hy_cli_table table;
     hy_cli_table_begin(&table, "lrr");
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
         char rows[48];
-        snprintf(rows, sizeof rows, "of %s rows", hy_cli_count(list[i].rows).text);
+        snprintf(rows, sizeof rows, "of %s %s", hy_cli_count(list[i].rows).text,
+                 list[i].unit);
         if (list[i].rows > 0)
             hy_cli_table_row(&table, list[i].what, hy_cli_share(list[i].share, list[i].error).text,
                              rows, NULL);

@@ -68,6 +68,13 @@ typedef enum hy_regime_choice {
     HY_REGIME_TUNING = HY_FINE_TUNING
 } hy_regime_choice;
 
+/* When the reference of pairs is computed. */
+typedef enum hy_reference_choice {
+    HY_REFERENCE_AUTO,
+    HY_REFERENCE_INLINE, /* with each micro-batch */
+    HY_REFERENCE_ONCE    /* before the first step */
+} hy_reference_choice;
+
 typedef enum hy_update_when { HY_UPDATE_AUTO, HY_UPDATE_NOW, HY_UPDATE_ON_GATHER } hy_update_when;
 
 typedef enum hy_micro_batch { HY_MICRO_AUTO, HY_MICRO_GIVEN, HY_MICRO_OPEN } hy_micro_batch;

@@ -229,6 +229,26 @@ hy_divergence_limits hy_limits_from_settings(const hy_settings *s) {
                                   .grad_vanishing = s->phases.grad_vanishing};
 }
 
+hy_preference hy_preference_from_settings(const hy_settings *s) {
+    bool is_simpo = s->task == HY_LOSS_SIMPO, is_orpo = s->task == HY_LOSS_ORPO;
+    double beta = s->preference.beta > 0 ? s->preference.beta : is_simpo ? 2 : 0.1;
+    double margin = s->preference.simpo_margin >= 0 ? s->preference.simpo_margin : beta / 2;
+    double likelihood = s->preference.likelihood >= 0 ? s->preference.likelihood : is_orpo;
+    if (s->task == HY_LOSS_NEXT_TOKEN) return (hy_preference){0};
+    return (hy_preference){.kind = s->task,
+                           .beta = (float)beta,
+                           .margin = is_simpo ? (float)margin : 0,
+                           .likelihood = (float)likelihood};
+}
+
+bool hy_settings_reference_is_inline(const hy_settings *s) {
+    bool has_only_adapters = s->lora.lora && !strcmp(s->lora.lora_modules, "none");
+    hy_reference_choice choice = s->preference.reference;
+    if (!hy_preference_has_reference(s->task)) return false;
+    return choice == HY_REFERENCE_INLINE ||
+           (choice == HY_REFERENCE_AUTO && has_only_adapters);
+}
+
 /* ---- auto in optimizer, schedule and predictor ----------------------------------------------- */
 
 static int64_t step_tokens(const hy_settings *s) {

@@ -50,6 +50,11 @@ hy_predictor hy_predictor_from_settings(const hy_settings *settings, double lr_s
 hy_phase_rules hy_rules_from_settings(const hy_settings *settings, int64_t warmup);
 hy_divergence_limits hy_limits_from_settings(const hy_settings *settings);
 
+/* The loss of the task, with its defaults. */
+hy_preference hy_preference_from_settings(const hy_settings *settings);
+/* Is its reference computed with each micro-batch? False also if there is none. */
+bool hy_settings_reference_is_inline(const hy_settings *settings);
+
 /* The precision configured for a phase; never HY_DTYPE_SAME. */
 hy_dtype_choice hy_settings_precision(const hy_settings *settings, hy_phase phase);
 

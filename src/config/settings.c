@@ -89,8 +89,8 @@
         HY_F16, "fp8", HY_DTYPE_FP8
 #define PLACES "auto", HY_PLACE_AUTO, "device", HY_DEVICE, "pinned", HY_PINNED, "disk", HY_DISK
 
-static const char *const groups[] = {"shape", "train", "lora",   "optimizer", "input",
-                                     "eval",  "save",  "phases", "memory",    "ranks"};
+static const char *const groups[] = {"shape", "train", "lora", "optimizer", "input", "preference",
+                                     "eval",  "save",  "phases", "memory", "ranks"};
 
 static const hy_setting table[] = {
     {CHOICE(profile, "--profile", "balanced",
@@ -105,6 +105,11 @@ static const hy_setting table[] = {
         "also brings its weights.")},
     {TEXT(init_from, "--init-from", "a checkpoint or run folder, or empty", "",
           "Start a new run with the weights of a checkpoint and fresh optimizer state.")},
+    {CHOICE(task, "--task", "next-token",
+            "What to learn. next-token: text, or answers to rows. dpo, ipo, orpo, simpo: to prefer one "
+            "answer to another, from rows with prompt, chosen and rejected.",
+            "next-token", HY_LOSS_NEXT_TOKEN, "dpo", HY_LOSS_DPO, "ipo", HY_LOSS_IPO, "orpo",
+            HY_LOSS_ORPO, "simpo", HY_LOSS_SIMPO)},
     {TEXT(data, "--data",
           "builtin, a file or folder, - for standard input, or a comma-separated list of PATH or "
           "PATH:WEIGHT",
@@ -478,6 +483,22 @@ static const hy_setting table[] = {
             "auto", HY_STREAM_AUTO, "on", HY_STREAM_ON, "off", HY_STREAM_OFF)},
     {BYTES(input.stream_window, "--stream-window", "4KiB to 1GiB", 4096, 1073741824, "16Mi",
            "Streamed rows: bytes of a window. Rows are shuffled and packed within a window.")},
+
+    {NUMBER(preference.beta, "--beta", 0, 1000, "0",
+            "Pairs of answers: how much a difference between two answers counts (dpo, ipo, orpo, "
+            "simpo). 0: 0.1, and 2 for simpo.")},
+    {NUMBER(preference.simpo_margin, "--simpo-margin", -1, 1000, "-1",
+            "simpo: by how much the reward of the chosen answer should be larger; -1: half of "
+            "beta.")},
+    {NUMBER(preference.likelihood, "--likelihood", -1, 1000, "-1",
+            "Pairs of answers: the loss also has this many times the mean loss of the chosen "
+            "answer's tokens (orpo: and of its prompt's); -1: 1 for orpo, else 0.")},
+    {CHOICE(preference.reference, "--reference", "auto",
+            "dpo, ipo: when the log-probabilities of the model before training are computed. "
+            "inline: with each micro-batch, with the adapters off. once: before the first step, "
+            "kept in the run's folder. auto: inline if only adapters are trained, else once.",
+            "auto", HY_REFERENCE_AUTO, "inline", HY_REFERENCE_INLINE, "once",
+            HY_REFERENCE_ONCE)},
 
     {INTEGER(
         eval.eval_every, "--eval-every", -1, 1000000000, "-1",

@@ -41,7 +41,8 @@ typedef struct hy_settings {
     hy_profile profile;
     char model[HY_TEXT_MAX];     /* preset, .cfg file with a shape, or a model's files */
     char init_from[HY_TEXT_MAX]; /* "": new weights; else a checkpoint */
-    char data[HY_TEXT_MAX];      /* builtin, file or folder */
+    hy_loss_kind task;
+    char data[HY_TEXT_MAX]; /* builtin, file or folder */
     char val_data[HY_TEXT_MAX];
     char name[HY_TEXT_MAX], notes[HY_TEXT_MAX]; /* for reports */
     char out[HY_TEXT_MAX];   /* "": runs/<model>-<date-time>; "none": write nothing */
@@ -159,6 +160,13 @@ typedef struct hy_settings {
         hy_stream_choice stream_rows;
         int64_t stream_window; /* bytes of rows that are shuffled together if they are streamed */
     } input;
+
+    /* preference: pairs of answers */
+    struct {
+        double beta, simpo_margin;
+        double likelihood;
+        hy_reference_choice reference;
+    } preference;
 
     /* eval */
     struct {

@@ -212,13 +212,14 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
     if (step->attempt == 1) g->answered_in = -1;
     HY_TRY(hy_custom_begin_step(e, step->dtype));
     if (g->answered_in != t->progress->step) {
-        int64_t others = (int64_t)rank_of(t) * e->plan->choice.accum, unused_count = 0;
+        int64_t others = (int64_t)rank_of(t) * e->plan->choice.accum;
+        hy_step_report unused = {0}; /* targets are counted with the answers */
         hy_loop_step request = {.todo = HY_DO_GRADIENTS,
                                 .batch = t->progress->sequences + others,
                                 .count = e->plan->choice.accum,
                                 .loss_scale = scale,
                                 .lr = step->lr};
-        HY_TRY(hy_ranks_begin_step(t, &unused_count)); /* targets are counted with the answers */
+        HY_TRY(hy_ranks_begin_step(t, &unused));
         HY_TRY(hy_update_prefetch(e));
         HY_TRY(request_gradients(t, &request));
         e->progress.backward_passes += e->plan->choice.accum;

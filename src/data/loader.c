@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "data/pair_reference.h"
 
 struct hy_loader {
     const hy_dataset *data;
@@ -25,8 +26,9 @@ struct hy_loader {
     int32_t *tokens;     /* (depth,B,T) */
     int32_t *targets;    /* (depth,B,T) */
     int32_t *doc_starts; /* (depth,B,T), NULL when the data has none */
-    bool has_doc_starts;
-    int64_t *counted; /* (depth) */
+    int32_t *reference;  /* (depth,B,T) fp32, NULL when the data has none */
+    bool has_doc_starts, has_reference;
+    int64_t *counted; /* (depth,2): hy_batch.counted and targets_counted */
     size_t bytes;
     double waited; /* used only by the caller */
 
@@ -49,6 +51,28 @@ static uint64_t first_of(const hy_loader *l, uint64_t number) {
     return l->first + batches * (uint64_t)l->batch;
 }
 
+/* Fills batch `number`. False: its data could not be read. */
+static bool fill_batch(hy_loader *l, uint64_t number) {
+    size_t begin = slot_offset(l, number), seq = (size_t)l->seq;
+    int64_t *counted = l->counted + number % (uint64_t)l->depth * 2;
+    counted[0] = counted[1] = 0;
+    for (int32_t row = 0; row < l->batch; row++) {
+        uint64_t p = first_of(l, number) + (uint64_t)row;
+        size_t at = begin + (size_t)row * seq;
+        int32_t *targets = l->targets + at, *starts = l->doc_starts ? l->doc_starts + at : NULL;
+        int64_t here = hy_dataset_fill(l->data, HY_TRAIN, p, l->tokens + at, targets, starts);
+        if (here < 0) return false;
+        counted[0] += here;
+        for (size_t i = 0; i < seq; i++) counted[1] += targets[i] >= 0;
+        if (!l->reference) continue;
+        hy_pairs_of pairs = {l->data, HY_TRAIN, p, targets, starts};
+        const float(*sums)[2] = hy_dataset_reference(l->data);
+        if (hy_pairs_place(&pairs, sums, (float *)(void *)(l->reference + at)) != HY_OK)
+            return false;
+    }
+    return true;
+}
+
 static void *run(void *argument) {
     hy_loader *l = argument;
     pthread_mutex_lock(&l->lock);
@@ -59,20 +83,9 @@ static void *run(void *argument) {
         }
         uint64_t number = l->filled;
         pthread_mutex_unlock(&l->lock);
-        int32_t *tokens = l->tokens + slot_offset(l, number);
-        int32_t *targets = l->targets + slot_offset(l, number);
-        int32_t *doc_starts = l->doc_starts ? l->doc_starts + slot_offset(l, number) : NULL;
-        uint64_t first = first_of(l, number);
-        int64_t counted = 0, here = 0;
-        for (int32_t row = 0; row < l->batch && here >= 0; row++) {
-            size_t at = (size_t)row * (size_t)l->seq;
-            here = hy_dataset_fill(l->data, HY_TRAIN, first + (uint64_t)row, tokens + at,
-                                   targets + at, doc_starts ? doc_starts + at : NULL);
-            counted += here;
-        }
-        l->counted[number % (uint64_t)l->depth] = counted;
+        bool is_filled = fill_batch(l, number);
         pthread_mutex_lock(&l->lock);
-        if (here < 0) {
+        if (!is_filled) {
             hy_error_save(&l->failure, HY_ERR_IO);
         } else {
             l->filled++;
@@ -98,17 +111,20 @@ static void give(hy_loader *l, int32_t *data, size_t bytes) {
 }
 
 static hy_status take_memory(hy_loader *l) {
-    size_t slots = (size_t)l->depth, arrays = l->has_doc_starts ? 3 : 2, count, ints;
+    size_t slots = (size_t)l->depth, arrays = 2u + l->has_doc_starts + l->has_reference, count;
+    size_t ints;
     bool is_too_large = __builtin_mul_overflow((size_t)l->batch * (size_t)l->seq, slots, &count) ||
                         __builtin_mul_overflow(count, arrays * sizeof(int32_t), &ints);
     if (!is_too_large) {
         l->tokens = take(l, count * sizeof *l->tokens);
         l->targets = take(l, count * sizeof *l->targets);
         if (l->has_doc_starts) l->doc_starts = take(l, count * sizeof *l->doc_starts);
-        l->counted = malloc(slots * sizeof *l->counted);
-        l->bytes = ints + slots * sizeof *l->counted;
+        if (l->has_reference) l->reference = take(l, count * sizeof *l->reference);
+        l->counted = malloc(2 * slots * sizeof *l->counted);
+        l->bytes = ints + 2 * slots * sizeof *l->counted;
     }
-    bool has_all = l->tokens && l->targets && l->counted && (l->doc_starts || !l->has_doc_starts);
+    bool has_all = l->tokens && l->targets && l->counted &&
+                   (l->doc_starts || !l->has_doc_starts) && (l->reference || !l->has_reference);
     if (has_all) return HY_OK;
     return hy_fail(HY_ERR_MEMORY,
                    "not enough memory to read ahead %d batches of %d sequences of %d tokens",
@@ -134,6 +150,7 @@ static void free_memory(hy_loader *l) {
     give(l, l->tokens, bytes);
     give(l, l->targets, bytes);
     give(l, l->doc_starts, bytes);
+    give(l, l->reference, bytes);
     free(l->counted);
     free(l);
 }
@@ -153,6 +170,7 @@ hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth,
                      .depth = depth,
                      .seq = hy_dataset_describe(data)->seq,
                      .has_doc_starts = hy_dataset_describe(data)->has_doc_starts,
+                     .has_reference = hy_dataset_reference(data) != NULL,
                      .first = first,
                      .share = share ? *share : (hy_loader_share){.count = 1, .run = 1}};
     pthread_mutex_init(&l->lock, NULL);
@@ -216,11 +234,15 @@ hy_status hy_loader_peek(hy_loader *l, int32_t ahead, hy_batch *out) {
                "batch %d was requested, but only %d batches are read ahead", ahead, l->depth);
     uint64_t number;
     HY_TRY(wait_for(l, ahead, &number));
-    *out = (hy_batch){.tokens = l->tokens + slot_offset(l, number),
-                      .targets = l->targets + slot_offset(l, number),
-                      .doc_starts = l->doc_starts ? l->doc_starts + slot_offset(l, number) : NULL,
+    size_t at = slot_offset(l, number);
+    const int64_t *counted = l->counted + number % (uint64_t)l->depth * 2;
+    *out = (hy_batch){.tokens = l->tokens + at,
+                      .targets = l->targets + at,
+                      .doc_starts = l->doc_starts ? l->doc_starts + at : NULL,
+                      .reference = l->reference ? (float *)(void *)(l->reference + at) : NULL,
                       .first = first_of(l, number),
-                      .counted = l->counted[number % (uint64_t)l->depth]};
+                      .counted = counted[0],
+                      .targets_counted = counted[1]};
     return HY_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "config/derived.h"
 #include "engine/collectives.h"
 #include "engine/custom.h"
 #include "engine/formulas.h"
@@ -98,6 +99,11 @@ static inline hy_store *hy_engine_frozen(const hy_engine *e) {
 /* Does a step in this type scale its loss? Only fp16 does. */
 static inline bool hy_engine_scales(const hy_engine *e, hy_dtype dtype) {
     return e->custom ? e->custom->is_half : dtype == HY_F16;
+}
+
+/* Do passes over pairs of answers compute their reference first? Otherwise it is in the data. */
+static inline bool hy_engine_has_reference_pass(const hy_engine *e) {
+    return e->work->buffers.reference && hy_settings_reference_is_inline(e->request.settings);
 }
 
 /* Do units pass through exchanges? True with several ranks, and for one rank that exchanges with

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "data/pair_reference.h"
 #include "engine/engine.h"
 #include "kernels/half.h"
 
@@ -37,14 +38,21 @@ static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, ui
         int64_t counted =
             hy_dataset_fill(probe->data, probe->split, at, tokens, targets, doc_starts);
         if (counted < 0) return HY_ERR_IO; /* the error message is set */
+        float *reference = staging->reference ? staging->reference + (int64_t)row * seq : NULL;
+        hy_pairs_of pairs = {probe->data, probe->split, at, targets, doc_starts};
+        const float(*sums)[2] = hy_dataset_reference(probe->data);
+        if (reference && sums) HY_TRY(hy_pairs_place(&pairs, sums, reference));
         for (int32_t i = 0; is_filler && i < seq; i++) targets[i] = -1;
     }
     return HY_OK;
 }
 
 static hy_status send_batch(hy_engine *e, const hy_batch_plan *plan, const hy_staging *staging) {
-    int64_t rows = (int64_t)hy_batch_sequences(plan) * plan->size.seq;
-    return hy_work_send_batch(e, staging->tokens, staging->targets, staging->doc_starts, rows);
+    hy_batch batch = {.tokens = staging->tokens,
+                      .targets = staging->targets,
+                      .doc_starts = staging->doc_starts,
+                      .reference = staging->reference};
+    return hy_work_send_batch(e, &batch, (int64_t)hy_batch_sequences(plan) * plan->size.seq);
 }
 
 hy_status hy_probe_send(hy_engine *e, const hy_batch_plan *plan, const hy_probe *probe) {
@@ -118,9 +126,17 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe
         input.watch = &probe->reader->watch;
     }
     if (hy_engine_exchanges(e)) input.hook = &brings_weights;
+    if (hy_engine_has_reference_pass(e) && !probe->examples) {
+        hy_batch_input current = input; /* adapters that are proposed do not exist yet */
+        if (probe->of_candidate) HY_TRY(hy_engine_weights(e, probe->dtype, &current.weights));
+        HY_TRY(hy_work_reference(plan, &current));
+    }
     if (probe->of_candidate) input.hook = &makes_weights;
     HY_TRY(hy_batch_evaluate(plan, &input));
-    HY_TRY(e->device.backend->copy(e->device.compute, staging->losses, e->work->buffers.losses,
+    /* Rows for evaluation in a run on pairs need the losses of tokens. */
+    bool is_of_tokens = probe->examples && input.token_losses;
+    const float *losses = is_of_tokens ? input.token_losses : input.losses;
+    HY_TRY(e->device.backend->copy(e->device.compute, staging->losses, losses,
                                    (size_t)rows * sizeof(float)));
     return e->device.backend->event_record(staging->is_done, e->device.compute);
 }
@@ -139,6 +155,16 @@ static void sum_examples(const hy_probe *probe, uint64_t number, const hy_stagin
     }
 }
 
+/* What the loss of the sequence at `at` is a mean over: targets, or pairs of answers. */
+static int64_t count_losses(const hy_batch_plan *plan, const hy_staging *staging, int64_t at) {
+    const int32_t *targets = staging->targets + at;
+    int64_t counted = 0;
+    if (plan->model->loss.kind != HY_LOSS_NEXT_TOKEN)
+        return hy_pairs_count(targets, staging->doc_starts + at, plan->size.seq);
+    for (int32_t i = 0; i < plan->size.seq; i++) counted += targets[i] >= 0;
+    return counted;
+}
+
 /* The sum of one slice, so that the order of sums does not depend on the number of slices. */
 static double sum_slice(const hy_batch_plan *plan, hy_probe *probe, uint64_t first, int32_t slice,
                         const hy_staging *staging) {
@@ -146,17 +172,13 @@ static double sum_slice(const hy_batch_plan *plan, hy_probe *probe, uint64_t fir
     double sum = 0;
     for (int32_t row = begin; row < end && first + (uint64_t)row < probe->count; row++) {
         double of_sequence = 0;
-        int64_t counted = 0;
+        int64_t at = (int64_t)row * seq;
         if (probe->examples) {
-            sum_examples(probe, first + (uint64_t)row, staging, (int64_t)row * seq, seq);
+            sum_examples(probe, first + (uint64_t)row, staging, at, seq);
             continue;
         }
-        for (int32_t i = 0; i < seq; i++) {
-            int64_t at = (int64_t)row * seq + i;
-            if (staging->targets[at] < 0) continue;
-            of_sequence += (double)staging->losses[at];
-            counted++;
-        }
+        int64_t counted = count_losses(plan, staging, at);
+        for (int32_t i = 0; i < seq; i++) of_sequence += (double)staging->losses[at + i];
         if (probe->sums) {
             probe->sums[first + (uint64_t)row] =
                 (hy_example_sum){.loss = of_sequence, .counted = (double)counted};
@@ -279,16 +301,34 @@ static hy_status run_examples(hy_engine *e, hy_batch_plan *plan, hy_probe *probe
     return status;
 }
 
+/* The statistics of all pairs that the probe has measured, on all ranks. */
+static hy_status take_pair_stats(hy_engine *e, hy_probe *probe) {
+    double all[HY_PAIRS_STATS * HY_RANKS_MOST], *own = probe->pair_stats;
+    const double *from = e->work->buffers.pair_stats;
+    if (!from) return HY_OK;
+    HY_TRY(e->device.backend->copy(e->device.compute, own, from, sizeof probe->pair_stats));
+    HY_TRY(e->device.backend->stream_sync(e->device.compute));
+    if (!hy_engine_exchanges(e) || hy_engine_ranks(e) == 1) return HY_OK;
+    HY_TRY(hy_control_gather(e->team->control, own, HY_PAIRS_STATS, all));
+    memset(own, 0, sizeof probe->pair_stats);
+    for (int32_t i = 0; i < HY_PAIRS_STATS * hy_engine_ranks(e); i++)
+        own[i % HY_PAIRS_STATS] += all[i];
+    return HY_OK;
+}
+
 static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
     hy_store *weights = hy_store_of(e, HY_ROW_CANDIDATE);
     double sum = 0;
     probe->counted = 0;
+    memset(probe->pair_stats, 0, sizeof probe->pair_stats);
+    HY_TRY(hy_work_clear_pairs(e));
     if (!probe->of_candidate) HY_TRY(hy_engine_weights(e, probe->dtype, &weights));
     HY_TRY(probe->examples          ? run_examples(e, plan, probe, weights, &sum)
            : hy_engine_exchanges(e) ? run_shared(e, plan, probe, weights, probe->count, &sum)
                                     : run_batches(e, plan, probe, weights, &sum));
     HY_TRY(e->device.backend->stream_sync(e->device.compute)); /* reports an op that failed */
     HY_TRY(hy_exchange_check(&e->collectives->net));
+    HY_TRY(take_pair_stats(e, probe));
     if (probe->counted == 0)
         return hy_fail(HY_ERR_INPUT, "these sequences contain no target tokens");
     probe->mean = sum / (double)probe->counted;

@@ -31,7 +31,8 @@ typedef struct hy_probe {
     hy_example_sum *examples;
     bool wants_misses; /* counts them, too; takes longer */
     double *each;      /* (count) result: mean loss of each sequence; may be NULL */
-    double mean;       /* result: over all counted targets */
+    double mean;       /* result: over all counted targets, or pairs of answers */
+    double pair_stats[HY_PAIRS_STATS]; /* result: of pairs; else zeros */
     int64_t counted;   /* result: how many */
     /* used inside: see probe.c */
     hy_example_sum *sums;

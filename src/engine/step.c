@@ -10,6 +10,7 @@
  * same weight however the step is split: gradients are those of (sum of losses) / (counted targets
  * of the whole step). */
 #include <math.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -28,6 +29,7 @@ typedef struct step_passes {
     hy_store *weights, *fp8; /* that passes read; fp8: NULL for a step without fp8 matmuls */
     int64_t divisor;         /* of the losses; 0: the targets of each micro-batch */
     uint64_t dropout_seed;   /* of the run */
+    bool has_reference_pass; /* of pairs of answers, before each micro-batch's own */
 } step_passes;
 
 /* The seed of a micro-batch follows from the run's seed and the number of micro-batches so far,
@@ -52,7 +54,7 @@ static hy_status enqueue_micro_batch(hy_engine *e, const step_passes *step, cons
     hy_pass_buffers *b = &e->work->buffers;
     int64_t rows = (int64_t)step->plan->size.batch * step->plan->size.seq;
     bool accumulates;
-    HY_TRY(hy_work_send_batch(e, batch->tokens, batch->targets, batch->doc_starts, rows));
+    HY_TRY(hy_work_send_batch(e, batch, rows));
     if (e->model->shape.adapter.dropout != 0) HY_TRY(set_dropout_seed(e, step->dropout_seed));
     hy_store *grads =
         hy_grads_begin_pass(e, index == 0, index == e->plan->choice.accum - 1, &accumulates);
@@ -67,6 +69,7 @@ static hy_status enqueue_micro_batch(hy_engine *e, const step_passes *step, cons
     input.loss_scale = (float)scale;
     input.accumulate = accumulates;
     input.hook = hy_update_hook(e, index);
+    if (step->has_reference_pass) HY_TRY(hy_work_reference(step->plan, &input));
     HY_TRY(hy_batch_train(step->plan, &input));
     e->progress.backward_passes++;
     hy_op_call sum = {
@@ -80,8 +83,10 @@ hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, i
                               uint64_t dropout_seed) {
     step_passes step = {.plan = e->work->train[hy_plan_index(dtype)],
                         .divisor = divisor,
-                        .dropout_seed = dropout_seed};
+                        .dropout_seed = dropout_seed,
+                        .has_reference_pass = hy_engine_has_reference_pass(e)};
     HY_TRY(hy_update_begin(e, dtype));
+    if (step.has_reference_pass) HY_TRY(hy_update_finish(e)); /* two passes read the weights */
     HY_TRY(hy_engine_weights_pending(e, dtype, &step.weights));
     HY_TRY(hy_engine_fp8_pending(e, dtype, &step.fp8));
     if (step.fp8) { /* the fp8 statistics start at zero */
@@ -90,6 +95,7 @@ hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, i
         fill.t[HY_FILL_DST] = hy_tensor_1d(e->work->buffers.fp8_stats, HY_F64, count);
         HY_TRY(e->device.backend->enqueue(e->device.compute, &fill));
     }
+    HY_TRY(hy_work_clear_pairs(e));
     for (int32_t i = 0; i < e->plan->choice.accum; i++) {
         hy_batch batch;
         HY_TRY(hy_loader_peek(loader, i, &batch));
@@ -104,6 +110,10 @@ hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
     if (hy_model_has_passes(e->model)) { /* otherwise the provider reports the loss */
         HY_TRY(e->device.backend->copy(e->device.compute, &r->loss_sum, e->work->buffers.loss_sum,
                                        sizeof(double)));
+    }
+    if (e->work->buffers.pair_stats) {
+        HY_TRY(e->device.backend->copy(e->device.compute, r->pair_stats,
+                                       e->work->buffers.pair_stats, sizeof r->pair_stats));
     }
     HY_TRY(
         e->device.backend->copy(e->device.compute, r->clip, e->work->buffers.clip, sizeof r->clip));
@@ -144,6 +154,8 @@ hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out)
     *out = (hy_step_outcome){.loss_sum = r->loss_sum,
                              .grad_norm = r->clip[0] * e->update.grad_scale,
                              .was_skipped = r->clip[1] == 0};
+    if (e->work->buffers.pair_stats)
+        memcpy(out->pair_stats, r->pair_stats, sizeof out->pair_stats);
     if (hy_engine_scales(e, e->update.dtype)) hy_loss_scale_adapt(&p->loss_scale, out->was_skipped);
     if (!out->was_skipped) {
         p->skipped_in_a_row = 0;

@@ -319,7 +319,9 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit) {
  * bits. The loss is summed with it. */
 static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, double grad_scale) {
     hy_optimizer_state own = *all;
-    double *const numbers[] = {all->square_sum, e->work->buffers.loss_sum};
+    double *stats = e->work->buffers.pair_stats;
+    double *numbers[2 + HY_PAIRS_STATS] = {all->square_sum, e->work->buffers.loss_sum};
+    for (int i = 0; stats && i < HY_PAIRS_STATS; i++) numbers[2 + i] = stats + i;
     own.shard = hy_rows_shard(e->state->rows);
     HY_TRY(hy_grads_reduce_end(e));
     HY_TRY(hy_optimizer_norm_begin(&own, e->device.compute));
@@ -327,7 +329,8 @@ static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, dou
         if (unit > 0) HY_TRY(hy_store_prefetch(own.grads, unit - 1));
         HY_TRY(hy_optimizer_norm_add(&own, e->device.compute, unit));
     }
-    HY_TRY(hy_all_reduce(&e->collectives->net, e->device.compute, numbers, 2));
+    HY_TRY(hy_all_reduce(&e->collectives->net, e->device.compute, numbers,
+                         stats ? 2 + HY_PAIRS_STATS : 2));
     return hy_optimizer_norm_end(&own, e->device.compute, grad_scale);
 }
 

@@ -69,6 +69,7 @@ hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed);
 /* The result of a step. */
 typedef struct hy_step_outcome {
     double loss_sum, grad_norm;
+    double pair_stats[HY_PAIRS_STATS]; /* of the step's pairs of answers; zeros: there are none */
     bool was_skipped; /* the gradient was not finite, so no weight changed */
 } hy_step_outcome;
 /* The fp8 statistics of a layer in the step, of inputs or of gradients: {largest magnitude,

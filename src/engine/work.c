@@ -134,14 +134,22 @@ static void give_up_loan(hy_engine *e) {
 
 /* ---- a batch for a pass ---------------------------------------------------------------------- */
 
-hy_status hy_work_send_batch(hy_engine *e, const int32_t *tokens, const int32_t *targets,
-                             const int32_t *doc_starts, int64_t rows) {
+hy_status hy_work_send_batch(hy_engine *e, const hy_batch *batch, int64_t rows) {
     hy_backend *b = e->device.backend;
     const hy_pass_buffers *to = &e->work->buffers;
-    size_t bytes = (size_t)rows * sizeof(int32_t);
-    HY_TRY(b->copy(e->device.compute, to->tokens, tokens, bytes));
-    HY_TRY(b->copy(e->device.compute, to->targets, targets, bytes));
-    return doc_starts ? b->copy(e->device.compute, to->doc_starts, doc_starts, bytes) : HY_OK;
+    const struct {
+        void *to;
+        const void *from; /* NULL: there is no such array */
+    } arrays[] = {{to->tokens, batch->tokens},
+                  {to->targets, batch->targets},
+                  {to->doc_starts, batch->doc_starts},
+                  {to->reference, batch->reference}};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        size_t bytes = (size_t)rows * sizeof(int32_t);
+        if (arrays[i].from)
+            HY_TRY(b->copy(e->device.compute, arrays[i].to, arrays[i].from, bytes));
+    }
+    return HY_OK;
 }
 
 hy_batch_input hy_work_input(hy_engine *e, hy_store *weights) {
@@ -153,7 +161,23 @@ hy_batch_input hy_work_input(hy_engine *e, hy_store *weights) {
                             .targets = b->targets,
                             .doc_starts = b->doc_starts,
                             .rope = b->rope,
-                            .losses = b->losses};
+                            .losses = b->losses,
+                            .token_losses = b->token_losses,
+                            .reference = b->reference,
+                            .pair_stats = b->pair_stats};
+}
+
+hy_status hy_work_clear_pairs(hy_engine *e) {
+    hy_op_call fill = {.kind = HY_OP_FILL};
+    if (!e->work->buffers.pair_stats) return HY_OK;
+    fill.t[HY_FILL_DST] = hy_tensor_1d(e->work->buffers.pair_stats, HY_F64, HY_PAIRS_STATS);
+    return e->device.backend->enqueue(e->device.compute, &fill);
+}
+
+hy_status hy_work_reference(hy_batch_plan *plan, const hy_batch_input *input) {
+    hy_batch_input reference = *input;
+    reference.token_losses = (float *)input->reference; /* this one pass writes it */
+    return hy_batch_reference(plan, &reference);
 }
 
 /* ---- what is live ---------------------------------------------------------------------------- */
@@ -242,10 +266,17 @@ static hy_status take_staging(hy_engine *e, size_t rows) {
     HY_FAIL_IF(!e->work->staging, HY_ERR_MEMORY, "not enough memory for the buffers of a batch");
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &e->work->staging[i];
-        void **arrays[] = {(void **)&s->tokens, (void **)&s->targets, (void **)&s->losses,
-                           (void **)&s->doc_starts};
-        for (int k = 0; k < (e->work->buffers.doc_starts ? 4 : 3); k++) {
-            HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof(int32_t), arrays[k]));
+        const struct {
+            void **array;
+            bool is_there;
+        } arrays[] = {{(void **)&s->tokens, true},
+                      {(void **)&s->targets, true},
+                      {(void **)&s->losses, true},
+                      {(void **)&s->doc_starts, e->work->buffers.doc_starts},
+                      {(void **)&s->reference, e->work->buffers.reference}};
+        for (size_t k = 0; k < sizeof arrays / sizeof arrays[0]; k++) {
+            if (!arrays[k].is_there) continue;
+            HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof(int32_t), arrays[k].array));
         }
         HY_TRY(b->event_create(b, &s->is_done));
     }
@@ -281,6 +312,9 @@ hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec
         .targets = at[HY_BUFFER_TARGETS],
         .doc_starts = at[HY_BUFFER_DOC_STARTS],
         .losses = at[HY_BUFFER_LOSSES],
+        .token_losses = at[HY_BUFFER_TOKEN_LOSSES],
+        .reference = at[HY_BUFFER_REFERENCE],
+        .pair_stats = at[HY_BUFFER_PAIR_STATS],
         .loss_sum = at[HY_BUFFER_LOSS_SUM],
         .square_sum = at[HY_BUFFER_SQUARE_SUM],
         .dots = at[HY_BUFFER_DOTS],
@@ -400,8 +434,8 @@ void hy_work_release(hy_engine *e) {
     hy_store_fini(&w->activations);
     for (int i = 0; w->staging && i < 2; i++) {
         hy_staging *s = &w->staging[i];
-        void *arrays[] = {s->tokens, s->targets, s->doc_starts, s->losses};
-        for (int k = 0; k < 4; k++) {
+        void *arrays[] = {s->tokens, s->targets, s->doc_starts, s->reference, s->losses};
+        for (size_t k = 0; k < sizeof arrays / sizeof arrays[0]; k++) {
             if (arrays[k]) b->release(b, HY_PINNED, arrays[k], bytes);
         }
         if (s->is_done) b->event_destroy(s->is_done);

@@ -16,6 +16,9 @@ typedef struct hy_pass_buffers {
     int32_t *tokens, *targets; /* (B,T) of the largest micro-batch */
     int32_t *doc_starts;       /* (B,T), NULL if attention does not stop at documents */
     float *losses;             /* (B,T) */
+    float *token_losses;       /* (B,T), of pairs of answers; NULL: there are none */
+    float *reference;          /* (B,T), of pairs; NULL: the loss has none */
+    double *pair_stats;        /* (HY_PAIRS_STATS) f64, of pairs; or NULL */
     float *rope;               /* (T, D/2, 2), NULL without rope */
     double *loss_sum;          /* (1) f64 */
     double *square_sum;        /* (1) f64 */
@@ -26,11 +29,17 @@ typedef struct hy_pass_buffers {
     hy_tensor reduce_workspace; /* for sums and norms */
 } hy_pass_buffers;
 
-/* Copies a batch of `rows` tokens to the device; doc_starts may be NULL. */
-hy_status hy_work_send_batch(hy_engine *e, const int32_t *tokens, const int32_t *targets,
-                             const int32_t *doc_starts, int64_t rows);
+/* Copies the arrays of a batch to the device, each of `rows` numbers; doc_starts and reference may
+ * be NULL. */
+hy_status hy_work_send_batch(hy_engine *e, const hy_batch *batch, int64_t rows);
 /* What every pass reads and writes: that batch, these weights, the frozen weights, the losses. */
 hy_batch_input hy_work_input(hy_engine *e, hy_store *weights);
+
+/* Sets the statistics of pairs of answers to zero, if there are any. */
+hy_status hy_work_clear_pairs(hy_engine *e);
+/* Computes the reference of a batch of pairs, with the adapters off, where the pass of `input` reads
+ * it. */
+hy_status hy_work_reference(hy_batch_plan *plan, const hy_batch_input *input);
 
 static inline int32_t *hy_dropout_seed(const hy_pass_buffers *b) {
     return (int32_t *)(void *)(b->clip + 2);
@@ -40,6 +49,7 @@ static inline int32_t *hy_dropout_seed(const hy_pass_buffers *b) {
 typedef struct hy_staging {
     int32_t *tokens, *targets; /* (B,T) of the largest micro-batch */
     int32_t *doc_starts;       /* (B,T) or NULL */
+    float *reference;          /* (B,T), of pairs of answers whose reference is known; or NULL */
     float *losses;             /* (B,T) */
     hy_event *is_done;         /* recorded when the losses have been copied back */
 } hy_staging;
@@ -48,6 +58,7 @@ typedef struct hy_staging {
 typedef struct hy_step_result {
     double loss_sum;
     double dots[3];
+    double pair_stats[HY_PAIRS_STATS];
     float clip[2];
 } hy_step_result;
 

@@ -124,6 +124,18 @@ static hy_status plan_pass(hy_engine *e, const hy_pass_spec *spec, hy_batch_opti
     return HY_OK;
 }
 
+/* Pairs of answers are compared with the base of an adapter, not with a model before training. */
+static hy_status set_loss(hy_used_model *m) {
+    hy_preference loss = hy_preference_from_settings(&m->settings);
+    bool has_base = hy_settings_reference_is_inline(&m->settings);
+    HY_FAIL_IF(hy_preference_has_reference(loss.kind) && !has_base, HY_ERR_INPUT,
+               "task %s compares with the model before training, which is known here only for an "
+               "adapter; --task simpo compares the two answers alone",
+               hy_choice_name("task", (int)loss.kind));
+    hy_model_set_loss(m->engine->model, &loss);
+    return HY_OK;
+}
+
 hy_status hy_model_prepare(hy_used_model *m, int64_t tokens, hy_batch_plan **plan,
                            char from[HY_PATH_MAX]) {
     hy_engine *e = m->engine;
@@ -136,6 +148,7 @@ hy_status hy_model_prepare(hy_used_model *m, int64_t tokens, hy_batch_plan **pla
     HY_TRY(hy_engine_open_data(e, true, &m->data));
     HY_FAIL_IF(hy_dataset_describe(m->data)->sequences[HY_VAL] == 0, HY_ERR_INPUT,
                "there is no held-out data; name a file (--data FILE)");
+    HY_TRY(set_loss(m));
     hy_pass_spec spec = {.model = e->model,
                          .backend = e->device.backend,
                          .seq = (int32_t)s->train.seq_len,
@@ -190,6 +203,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
     HY_FAIL_IF(!isfinite(probe.mean), HY_ERR_NUMERIC,
                "%s: the loss is not finite: the weights contain NaN or infinity, or produce them",
                from);
+    hy_row_scores_add_pairs(&scores, probe.pair_stats);
     if (!facts->scored) HY_TRY(count_bytes(m, &probe, &bytes));
     double computed = (double)probe.count * (double)s->train.seq_len; /* tokens, masked ones too */
     *out = (hy_evaluation){.size = sizeof *out,

@@ -34,6 +34,7 @@ void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *r, const hy_pl
                            .backend = r->backend,
                            .seq = (int32_t)s->train.seq_len,
                            .has_doc_starts = r->has_doc_starts,
+                           .has_reference_pass = hy_settings_reference_is_inline(s),
                            .budget = r->chunk_budget,
                            .grad_dtype = types->grads,
                            .fp8 = types->fp8,

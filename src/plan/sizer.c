@@ -65,11 +65,16 @@ void hy_work_buffers(const hy_pass_spec *spec, const hy_plan_work *w,
     const hy_shape *shape = &spec->model->shape;
     uint64_t units = (uint64_t)spec->model->params.units;
     uint64_t array = w->rows * sizeof(int32_t);
+    hy_loss_kind loss = spec->model->loss.kind;
+    uint64_t of_pairs = loss == HY_LOSS_NEXT_TOKEN ? 0 : array;
     const uint64_t all[HY_BUFFER_COUNT] = {
         [HY_BUFFER_TOKENS] = array,
         [HY_BUFFER_TARGETS] = array,
         [HY_BUFFER_DOC_STARTS] = spec->has_doc_starts ? array : 0,
         [HY_BUFFER_LOSSES] = array,
+        [HY_BUFFER_TOKEN_LOSSES] = of_pairs,
+        [HY_BUFFER_REFERENCE] = hy_preference_has_reference(loss) ? array : 0,
+        [HY_BUFFER_PAIR_STATS] = of_pairs ? HY_PAIRS_STATS * sizeof(double) : 0,
         [HY_BUFFER_LOSS_SUM] = sizeof(double),
         [HY_BUFFER_SQUARE_SUM] = sizeof(double),
         [HY_BUFFER_DOTS] = 3 * sizeof(double),
@@ -141,6 +146,9 @@ static void time_pass(const hy_sizer *z, const hy_batch_plan *plan, hy_sized_pas
         out->backward += alike * hy_plan_pass_seconds(plan, unit, HY_PASS_BACKWARD, &z->speed);
     }
     out->head = hy_plan_pass_seconds(plan, head, HY_PASS_BACKWARD, &z->speed);
+    if (!z->spec.has_reference_pass) return;
+    out->forward *= 2;
+    out->head += hy_plan_pass_seconds(plan, head, HY_PASS_EVAL, &z->speed);
 }
 
 hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *out) {

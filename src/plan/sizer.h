@@ -44,6 +44,7 @@ typedef struct hy_pass_spec {
     hy_backend *backend;
     int32_t seq;
     bool has_doc_starts;
+    bool has_reference_pass; /* a forward pass without adapters before each micro-batch's own */
     /* device bytes that determine the loss chunks; 0: the whole device */
     uint64_t budget;
     hy_dtype types[HY_PLAN_TYPES]; /* training's compute types; the first is Full's */
@@ -81,6 +82,9 @@ typedef enum hy_work_buffer {
     HY_BUFFER_TARGETS,
     HY_BUFFER_DOC_STARTS,
     HY_BUFFER_LOSSES,
+    HY_BUFFER_TOKEN_LOSSES, /* of pairs of answers, likewise */
+    HY_BUFFER_REFERENCE,
+    HY_BUFFER_PAIR_STATS,
     HY_BUFFER_LOSS_SUM,
     HY_BUFFER_SQUARE_SUM,
     HY_BUFFER_DOTS,

@@ -22,10 +22,14 @@ static const hy_field fields[] = {
     FIELD(greedy_accuracy, NUMBER),     FIELD(greedy_accuracy_error, NUMBER),
     FIELD(answer_loss, NUMBER),         FIELD(answer_tokens, INTEGER),
     FIELD(cut_rows, INTEGER),           FIELD(dropped_rows, INTEGER),
+    FIELD(pairs, INTEGER),              FIELD(pair_accuracy, NUMBER),
+    FIELD(pair_accuracy_error, NUMBER), FIELD(reward_margin, NUMBER),
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
-bool hy_row_scores_exist(const hy_row_scores *s) { return s->choice_rows + s->answer_rows > 0; }
+bool hy_row_scores_exist(const hy_row_scores *s) {
+    return s->choice_rows + s->answer_rows + s->pairs > 0;
+}
 
 void hy_row_scores_put(const hy_row_scores *s, hy_json_writer *w) {
     if (!hy_row_scores_exist(s)) return;
@@ -72,6 +76,7 @@ static void finish(hy_row_scores *s, const counts *c) {
     divide(c->right[0], s->choice_rows, &s->accuracy, &s->accuracy_error);
     divide(c->right[1], s->choice_rows, &s->accuracy_norm, &s->accuracy_norm_error);
     divide(c->greedy, s->answer_rows, &s->greedy_accuracy, &s->greedy_accuracy_error);
+    s->pair_accuracy = s->pair_accuracy_error = s->reward_margin = NAN;
     s->answer_loss = c->loss / c->tokens;
     s->answer_tokens = (int64_t)c->tokens;
 }
@@ -107,4 +112,12 @@ hy_row_scores hy_row_scores_of(const hy_dataset *data, const hy_example_sum *exa
     }
     finish(&s, &c);
     return s;
+}
+
+void hy_row_scores_add_pairs(hy_row_scores *s, const double stats[HY_PAIRS_STATS]) {
+    if (stats[HY_PAIRS_COUNT] == 0) return;
+    s->pairs = (int64_t)stats[HY_PAIRS_COUNT];
+    divide((int64_t)stats[HY_PAIRS_RIGHT], s->pairs, &s->pair_accuracy, &s->pair_accuracy_error);
+    s->reward_margin =
+        (stats[HY_PAIRS_CHOSEN] - stats[HY_PAIRS_REJECTED]) / stats[HY_PAIRS_COUNT];
 }

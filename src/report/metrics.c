@@ -36,7 +36,9 @@ _Static_assert(offsetof(hy_point_line, point) == 0, "a point is the first member
         SCORE("accuracy_norm_error", SHARE, accuracy_norm_error),                                  \
         SCORE("greedy_accuracy", SHARE, greedy_accuracy),                                          \
         SCORE("greedy_accuracy_error", SHARE, greedy_accuracy_error),                              \
-        SCORE("answer_loss", NUMBER, answer_loss)
+        SCORE("answer_loss", NUMBER, answer_loss), SCORE("pair_accuracy", SHARE, pair_accuracy),   \
+        SCORE("pair_accuracy_error", SHARE, pair_accuracy_error),                                  \
+        SCORE("reward_margin", NUMBER, reward_margin)
 
 const hy_field hy_score_fields[HY_SCORE_FIELDS] = {SCORES};
 const hy_field hy_step_fields[] = {
@@ -102,6 +104,12 @@ const hy_field hy_step_fields[] = {
     FIELD("obstacle", TEXT, HY_IF_KNOWN | HY_IF_OWN, STEP(obstacle), UNREAD),
     FIELD("skipped", BOOL, HY_IF_KNOWN, SAME(was_skipped)),
     FIELD("loss_scale", NUMBER, HY_IF_KNOWN | HY_IF_OWN, LINE(loss_scale), UNREAD),
+    FIELD("train_pair_accuracy", SHARE, HY_IF_KNOWN, SAME(train_pair_accuracy),
+          TAG("pairs/accuracy")),
+    FIELD("train_reward_chosen", NUMBER, HY_IF_KNOWN, SAME(train_reward_chosen),
+          TAG("pairs/chosen")),
+    FIELD("train_reward_rejected", NUMBER, HY_IF_KNOWN, SAME(train_reward_rejected),
+          TAG("pairs/rejected")),
     FIELD("val_loss", NUMBER, HY_IF_KNOWN, LINE(val_loss), POINT(val_loss),
           TAGS("loss/validation", "loss/validation")),
     SCORES,

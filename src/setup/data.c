@@ -111,6 +111,9 @@ hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_re
         .model_folder = folder,
         .chat_template = s->input.chat_template,
         .counts_all = s->input.loss_on == HY_LOSS_ON_ALL,
+        .pairs = s->task == HY_LOSS_NEXT_TOKEN ? HY_NO_PAIRS
+                 : s->task == HY_LOSS_ORPO     ? HY_PAIRS_WITH_PROMPTS
+                                               : HY_PAIRS,
         .packs = s->input.packing != HY_OFF,
         .stops_at_bad_row = s->input.bad_rows == HY_BAD_ROWS_STOP,
         .drops_any = s->input.bad_rows == HY_BAD_ROWS_SKIP_ANY,
@@ -177,6 +180,7 @@ hy_status hy_engine_open_rows(const hy_engine *e, const hy_dataset_facts *traine
     HY_TRY(hy_engine_data_request(e, true, &request));
     request.options.path = request.options.val_path = path;
     request.options.scores = HY_SCORES_FIRST;
+    request.options.pairs = HY_NO_PAIRS;
     request.options.packs &= trained->has_doc_starts;
     hy_chat_kind *chat = &request.options.chat_template;
     if (*chat == HY_CHAT_AUTO && hy_prompt_format_is_built_in(&trained->prompt) &&

@@ -123,7 +123,7 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
     /* After a paired test the loader is ahead of the run: it is reset to the run's position. */
     bool is_elsewhere = hy_loader_cursor(t->data.loader) != (uint64_t)t->progress->sequences;
     if (is_elsewhere) HY_TRY(hy_trainer_start_loader(t));
-    report->tokens = 0;
+    report->tokens = report->counted = 0;
     for (int32_t i = 0; i < t->engine->plan->choice.accum; i++) {
         hy_batch batch;
         /* A pipe may be silent for long: a run that should stop does not wait for it. */
@@ -132,14 +132,15 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
             if (stops && hy_dataset_awaits_input(t->data.set)) hy_dataset_stop(t->data.set);
         }
         HY_TRY(hy_loader_peek(t->data.loader, i, &batch));
-        report->tokens += batch.counted;
+        report->tokens += batch.targets_counted;
+        report->counted += batch.counted;
     }
-    HY_TRY(hy_ranks_begin_step(t, &report->tokens)); /* of all ranks */
-    HY_FAIL_IF(report->tokens == 0, HY_ERR_INPUT,
+    HY_TRY(hy_ranks_begin_step(t, report)); /* of all ranks */
+    HY_FAIL_IF(report->counted == 0, HY_ERR_INPUT,
                "the sequences of this step, from number %lld on, contain no target tokens",
                (long long)t->progress->sequences);
     report->computed = hy_step_sequences(t->engine) * t->settings->train.seq_len;
-    int64_t divisor = t->settings->train.normalize ? report->tokens : 0;
+    int64_t divisor = t->settings->train.normalize ? report->counted : 0;
     return hy_engine_gradients(t->engine, t->data.loader, request->dtype, divisor,
                                (uint64_t)t->settings->seed);
 }
@@ -150,7 +151,7 @@ static void end_step(hy_provider *p, hy_trainer *t, double loss_sum, hy_step_rep
     (void)p;
     for (int32_t i = 0; i < t->engine->plan->choice.accum; i++) hy_loader_pop(t->data.loader);
     hy_dataset_refresh(t->data.set, warn, t);
-    report->loss = loss_sum / (double)report->tokens;
+    report->loss = loss_sum / (double)report->counted;
 }
 
 /* ---- losses ---------------------------------------------------------------------------------- */

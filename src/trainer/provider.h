@@ -23,7 +23,8 @@ typedef struct hy_step_request {
 
 /* What a provider reports of that step. */
 typedef struct hy_step_report {
-    double loss;      /* mean over the counted targets */
+    double loss;      /* mean over the counted targets, or over pairs of answers */
+    int64_t counted;  /* what it is a mean over, of all ranks */
     int64_t tokens;   /* counted targets of all ranks */
     int64_t computed; /* all computed tokens, for the speed */
 } hy_step_report;

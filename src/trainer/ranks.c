@@ -186,10 +186,11 @@ hy_status hy_ranks_least(hy_trainer *t, double *values, int32_t count) {
 }
 
 /* What each rank sends at the start of a step. */
-enum { COUNTED, STOPS, SAVES, KEEPS_BEST, IS_SHORT, NUMBERS };
+enum { COUNTED, TOKENS, STOPS, SAVES, KEEPS_BEST, IS_SHORT, NUMBERS };
 
-hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted) {
-    double own[NUMBERS] = {[COUNTED] = (double)*counted,
+hy_status hy_ranks_begin_step(hy_trainer *t, hy_step_report *report) {
+    double own[NUMBERS] = {[COUNTED] = (double)report->counted,
+                           [TOKENS] = (double)report->tokens,
                            [STOPS] = atomic_load(&t->status.stop_requested),
                            [SAVES] = hy_trainer_is_save_time(t),
                            [KEEPS_BEST] = hy_trainer_has_time_to_save(t),
@@ -197,10 +198,11 @@ hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted) {
     double all[NUMBERS * HY_RANKS_MOST];
     if (!t->team) return HY_OK;
     HY_TRY(hy_control_gather(t->team->control, own, NUMBERS, all));
-    *counted = 0;
+    report->counted = report->tokens = 0;
     t->ranks.agreed.is_short = false;
     for (int32_t r = 0; r < rank_count(t); r++) {
-        *counted += (int64_t)all[r * NUMBERS + COUNTED];
+        report->counted += (int64_t)all[r * NUMBERS + COUNTED];
+        report->tokens += (int64_t)all[r * NUMBERS + TOKENS];
         t->ranks.agreed.is_short |= all[r * NUMBERS + IS_SHORT] != 0;
         t->ranks.agreed.stops |= all[r * NUMBERS + STOPS] != 0;
     }

@@ -32,6 +32,6 @@ bool hy_ranks_have_agreed(const hy_trainer *t, hy_status status); /* all know th
 hy_status hy_ranks_least(hy_trainer *t, double *values, int32_t count);
 /* As hy_team_fail, but agreed failures are not sent: the others already know them. */
 hy_status hy_ranks_fail(hy_trainer *t, hy_status status);
-/* Sets `counted` to its sum over ranks, and shares requests to stop or save. */
-hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted);
+/* Sets tokens and counted to their sums over ranks, and shares requests to stop or save. */
+hy_status hy_ranks_begin_step(hy_trainer *t, hy_step_report *report);
 bool hy_ranks_stop(const hy_trainer *t); /* one of them was asked to stop */

@@ -46,6 +46,7 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, hy_step_
 
 static double uniform_loss(const hy_trainer *t) {
     int32_t vocab = t->engine->model->shape.vocab; /* 0: the outputs are not known to be tokens */
+    if (t->engine->model->loss.kind != HY_LOSS_NEXT_TOKEN) return INFINITY;
     return vocab > 0 ? log((double)vocab) : INFINITY;
 }
 
@@ -82,6 +83,13 @@ static void describe_fp8(const hy_trainer *t, hy_step_info *info) {
             info->fp8_zeros_layer = i / 2;
         }
     }
+}
+
+static void describe_pairs(const double stats[HY_PAIRS_STATS], hy_step_info *info) {
+    double pairs = stats[HY_PAIRS_COUNT]; /* 0: all are NaN */
+    info->train_pair_accuracy = stats[HY_PAIRS_RIGHT] / pairs;
+    info->train_reward_chosen = stats[HY_PAIRS_CHOSEN] / pairs;
+    info->train_reward_rejected = stats[HY_PAIRS_REJECTED] / pairs;
 }
 
 /* The compute type of an optimizer step in this phase, now (hy_types_step). */
@@ -126,5 +134,6 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     info->grad_norm = outcome.grad_norm;
     info->was_skipped = outcome.was_skipped;
     describe_fp8(t, info);
+    describe_pairs(outcome.pair_stats, info);
     return hy_trainer_deferred_error(t);
 }
