@@ -12,11 +12,11 @@ typedef struct hy_loader hy_loader;
 
 typedef struct hy_batch {
     const int32_t *tokens;  /* (B,T) */
-    const int32_t *targets; /* (B,T), -1: does not count in the loss */
+    const int32_t *targets; /* (B,T), negative: does not count in the loss */
     /* (B,T): where each token's document begins; NULL: one document per sequence */
     const int32_t *doc_starts;
     uint64_t first;  /* number of its first sequence; it holds first .. first + B - 1 */
-    int64_t counted; /* number of targets that count */
+    int64_t counted; /* number of targets that count, or of pairs */
 } hy_batch;
 
 /* With several ranks, each rank reads its own `run` batches of every step. */
