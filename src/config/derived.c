@@ -245,8 +245,7 @@ bool hy_settings_reference_is_inline(const hy_settings *s) {
     bool has_only_adapters = s->lora.lora && !strcmp(s->lora.lora_modules, "none");
     hy_reference_choice choice = s->preference.reference;
     if (!hy_preference_has_reference(s->task)) return false;
-    return choice == HY_REFERENCE_INLINE ||
-           (choice == HY_REFERENCE_AUTO && has_only_adapters);
+    return choice == HY_REFERENCE_INLINE || (choice == HY_REFERENCE_AUTO && has_only_adapters);
 }
 
 /* ---- auto in optimizer, schedule and predictor ----------------------------------------------- */

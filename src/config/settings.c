@@ -89,8 +89,8 @@
         HY_F16, "fp8", HY_DTYPE_FP8
 #define PLACES "auto", HY_PLACE_AUTO, "device", HY_DEVICE, "pinned", HY_PINNED, "disk", HY_DISK
 
-static const char *const groups[] = {"shape", "train", "lora", "optimizer", "input", "preference",
-                                     "eval",  "save",  "phases", "memory", "ranks"};
+static const char *const groups[] = {"shape", "train", "lora",   "optimizer", "input", "preference",
+                                     "eval",  "save",  "phases", "memory",    "ranks"};
 
 static const hy_setting table[] = {
     {CHOICE(profile, "--profile", "balanced",
@@ -105,11 +105,12 @@ static const hy_setting table[] = {
         "also brings its weights.")},
     {TEXT(init_from, "--init-from", "a checkpoint or run folder, or empty", "",
           "Start a new run with the weights of a checkpoint and fresh optimizer state.")},
-    {CHOICE(task, "--task", "next-token",
-            "What to learn. next-token: text, or answers to rows. dpo, ipo, orpo, simpo: to prefer one "
-            "answer to another, from rows with prompt, chosen and rejected.",
-            "next-token", HY_LOSS_NEXT_TOKEN, "dpo", HY_LOSS_DPO, "ipo", HY_LOSS_IPO, "orpo",
-            HY_LOSS_ORPO, "simpo", HY_LOSS_SIMPO)},
+    {CHOICE(
+        task, "--task", "next-token",
+        "What to learn. next-token: text, or answers to rows. dpo, ipo, orpo, simpo: to prefer one "
+        "answer to another, from rows with prompt, chosen and rejected.",
+        "next-token", HY_LOSS_NEXT_TOKEN, "dpo", HY_LOSS_DPO, "ipo", HY_LOSS_IPO, "orpo",
+        HY_LOSS_ORPO, "simpo", HY_LOSS_SIMPO)},
     {TEXT(data, "--data",
           "builtin, a file or folder, - for standard input, or a comma-separated list of PATH or "
           "PATH:WEIGHT",
@@ -497,8 +498,7 @@ static const hy_setting table[] = {
             "dpo, ipo: when the log-probabilities of the model before training are computed. "
             "inline: with each micro-batch, with the adapters off. once: before the first step, "
             "kept in the run's folder. auto: inline if only adapters are trained, else once.",
-            "auto", HY_REFERENCE_AUTO, "inline", HY_REFERENCE_INLINE, "once",
-            HY_REFERENCE_ONCE)},
+            "auto", HY_REFERENCE_AUTO, "inline", HY_REFERENCE_INLINE, "once", HY_REFERENCE_ONCE)},
 
     {INTEGER(
         eval.eval_every, "--eval-every", -1, 1000000000, "-1",

@@ -100,7 +100,8 @@ typedef struct hy_columns {
     } list[HY_MOST_COLUMNS];
     int count;
     hy_scoring scores;
-    bool asks; /* only questions are read: the keys of answers may be missing */
+    bool asks;  /* only questions are read: the keys of answers may be missing */
+    bool pairs; /* only pairs of answers are recognised, else no pairs */
 } hy_columns;
 
 typedef struct hy_conversation {
@@ -113,6 +114,10 @@ typedef struct hy_conversation {
     /* Rows for evaluation: the turns from `choices` on are possible answers, of which number
      * `right` is the right one. */
     size_t choices, right;
+    /* Pairs: the turns before `choices` are the prompt, those before `rejected` the chosen answer,
+     * the others the rejected one. has_prompt: the row's "prompt" is used. */
+    size_t rejected;
+    bool has_prompt;
     const hy_json_node *tools; /* tools that may be called; NULL: none */
     char **joined;             /* joined texts of parts */
     size_t joined_count, joined_room;

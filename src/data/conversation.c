@@ -23,7 +23,7 @@ static const struct {
         bool is_optional;
     } keys[MOST_KEYS];
     const char *name;
-    bool is_list, is_scored;
+    bool is_list, is_scored, is_pair;
 } kinds[KINDS] = {
     [HY_ROWS_ANSWER] = {{{"system", HY_ROLE_SYSTEM, true},
                          {"prompt", HY_ROLE_USER},
@@ -41,6 +41,12 @@ static const struct {
                          {"prompt", HY_ROLE_USER},
                          {"completion", HY_ROLE_ASSISTANT}},
                         "prompt and completion"},
+    [HY_ROWS_PAIR] = {{{"system", HY_ROLE_SYSTEM, true},
+                       {"prompt", HY_ROLE_USER, true},
+                       {"chosen", HY_ROLE_ASSISTANT},
+                       {"rejected", HY_ROLE_ASSISTANT}},
+                      "pairs of chosen and rejected answers",
+                      .is_pair = true},
     [HY_ROWS_QUESTION] = {{{"system", HY_ROLE_SYSTEM, true},
                            {"question", HY_ROLE_USER},
                            {"answer", HY_ROLE_ASSISTANT}},
@@ -54,6 +60,13 @@ static const struct {
                           "conversations",
                           true},
     [HY_ROWS_MESSAGES] = {{{"system", HY_ROLE_SYSTEM, true}, {"messages"}}, "messages", true},
+    [HY_ROWS_PAIR_TURNS] = {{{"system", HY_ROLE_SYSTEM, true},
+                             {"prompt", HY_ROLE_USER, true},
+                             {"chosen", HY_ROLE_ASSISTANT},
+                             {"rejected", HY_ROLE_ASSISTANT}},
+                            "pairs of chosen and rejected answers as messages",
+                            .is_list = true,
+                            .is_pair = true},
     [HY_ROWS_TURNS] = {{{"system", HY_ROLE_SYSTEM, true}, {"prompt"}, {"completion"}},
                        "prompt and completion as messages",
                        true},
@@ -61,6 +74,7 @@ static const struct {
 
 const char *hy_row_kind_name(hy_row_kind kind) { return kinds[kind].name; }
 bool hy_row_kind_is_scored(hy_row_kind kind) { return kinds[kind].is_scored; }
+bool hy_row_kind_is_pair(hy_row_kind kind) { return kinds[kind].is_pair; }
 
 /* Names that data sets use for the speaker, and the role names of templates. */
 static const struct {
@@ -104,8 +118,8 @@ hy_status hy_columns_parse(const char *text, hy_columns *out) {
         HY_FAIL_IF(
             !is_key(key) || (size_t)name_end != size, HY_ERR_INPUT,
             "\"%.*s\" maps no column; expected KEY=NAME, where KEY is text, prompt, completion, "
-            "question, answer, choices, system, instruction, input, output, conversations or "
-            "messages",
+            "question, answer, choices, chosen, rejected, system, instruction, input, output, "
+            "conversations or messages",
             (int)size, text);
         out->count++;
         text += size + (text[size] == ',');
@@ -152,6 +166,7 @@ bool hy_row_uses(const hy_json_node *row, const hy_conversation *c, hy_row_kind 
                  const hy_json_node *value) {
     const hy_columns *columns = c->columns;
     if (get(row, columns, "system") == value) return c->has_system;
+    if (kinds[kind].is_pair && get(row, columns, "prompt") == value) return c->has_prompt;
     for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
         if (get(row, columns, kinds[kind].keys[k].key) == value) return true;
     }
@@ -169,12 +184,22 @@ static void list_keys(const hy_json_node *row, char *out, size_t size) {
     }
 }
 
+static bool is_list(const hy_json_node *value) { return hy_json_type_of(value) == HY_JSON_ARRAY; }
+
+/* Whether the prompt or an answer of a pair is a list of messages. */
+static bool has_list(const hy_json_node *row, const hy_columns *columns) {
+    return is_list(get(row, columns, "prompt")) || is_list(get(row, columns, "chosen")) ||
+           is_list(get(row, columns, "rejected"));
+}
+
 /* Whether the row has the keys of a kind, and --columns, if it maps any, maps one of them. A mapped
  * prompt of a row for evaluation may be called "question", which is then no key of ours. */
 static bool is_of_kind(const hy_json_node *row, const hy_columns *columns, hy_row_kind kind) {
     bool scores = columns && columns->scores;
     bool is_asked = !columns || columns->count == 0 || kinds[kind].is_scored;
     if (kinds[kind].is_scored && !scores) return false;
+    if (kinds[kind].is_pair != (columns && columns->pairs)) return false;
+    if (kind == HY_ROWS_PAIR_TURNS && !has_list(row, columns)) return false;
     if (kind == HY_ROWS_QUESTION && scores && mapped(columns, "prompt")) return false;
     for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
         const char *key = kinds[kind].keys[k].key;
@@ -211,6 +236,15 @@ hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, h
                "the row has the keys (%s); expected prompt, text, question, instruction, "
                "conversations or messages (--columns maps other names: --columns prompt=NAME)",
                keys);
+    HY_FAIL_IF(columns && columns->pairs, HY_ERR_INPUT,
+               "the row has the keys (%s), but the task learns from pairs of answers; expected "
+               "prompt, chosen and rejected (--columns maps other names: --columns "
+               "prompt=NAME,chosen=NAME,rejected=NAME)",
+               keys);
+    HY_FAIL_IF(get(row, columns, "chosen") && get(row, columns, "rejected"), HY_ERR_INPUT,
+               "the row has the keys (%s): --task dpo, ipo, orpo or simpo learns from rows with "
+               "chosen and rejected answers",
+               keys);
     HY_FAIL_IF(get(row, columns, "prompt") && get(row, columns, "answer"), HY_ERR_INPUT,
                "the row has the keys (%s): rows with a prompt and an answer are for --eval-only "
                "and --eval-rows%s",
@@ -227,9 +261,9 @@ hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, h
 
 static void clear(hy_conversation *c) {
     for (size_t i = 0; i < c->joined_count; i++) free(c->joined[i]);
-    c->count = c->joined_count = c->choices = c->right = 0;
+    c->count = c->joined_count = c->choices = c->right = c->rejected = 0;
     c->tools = NULL;
-    c->has_system = false;
+    c->has_system = c->has_prompt = false;
 }
 
 void hy_conversation_free(hy_conversation *c) {
@@ -351,22 +385,28 @@ bool hy_row_has_turns(hy_row_kind kind, const hy_json_node *value) {
            strcmp(hy_json_key(value), "tools") != 0;
 }
 
+/* Whether a message is an assistant's. */
+static bool is_answer(const hy_json_node *message) {
+    const char *who = "";
+    bool is_found = false;
+    (void)(hy_json_as_string(hy_json_get(message, "role"), &who, NULL) ||
+           hy_json_as_string(hy_json_get(message, "from"), &who, NULL));
+    for (size_t i = 0; i < ROLES; i++)
+        is_found |= roles[i].role == HY_ROLE_ASSISTANT && strcmp(roles[i].name, who) == 0;
+    return is_found;
+}
+
 bool hy_message_uses(const hy_json_node *message, const hy_json_node *value,
                      const hy_chat_template *chat) {
     static const char *const usual[] = {"role", "content", "from", "value"};
-    const char *key = hy_json_key(value), *who = "";
+    const char *key = hy_json_key(value);
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
         if (strcmp(key, usual[i]) == 0) return true;
     }
     if (!is_switch(key) || chat->ignores_answers) {
         return hy_json_get(message, "role") && hy_chat_template_reads(chat, key);
     }
-    (void)(hy_json_as_string(hy_json_get(message, "role"), &who, NULL) ||
-           hy_json_as_string(hy_json_get(message, "from"), &who, NULL));
-    bool is_answer = false;
-    for (size_t i = 0; i < ROLES; i++)
-        is_answer |= roles[i].role == HY_ROLE_ASSISTANT && strcmp(roles[i].name, who) == 0;
-    return switch_of(value) == 0 || (is_answer && switch_of(value) == 1);
+    return switch_of(value) == 0 || (is_answer(message) && switch_of(value) == 1);
 }
 
 /* A turn has the keys "role" and "content", or ShareGPT's "from" and "value". */
@@ -418,6 +458,7 @@ static hy_status read_system(const hy_json_node *row, hy_row_kind kind, hy_conve
     const char *name = "";
     const hy_json_node *list =
         kinds[kind].is_list ? get(row, out->columns, kinds[kind].keys[1].key) : NULL;
+    if (kinds[kind].is_pair && !is_list(list)) list = get(row, out->columns, "chosen");
     const hy_json_node *first = hy_json_first(list);
     bool is_named = hy_json_as_string(hy_json_get(first, "role"), &name, NULL) ||
                     hy_json_as_string(hy_json_get(first, "from"), &name, NULL);
@@ -496,12 +537,92 @@ static hy_status read_scored(const hy_json_node *row, hy_row_kind kind, hy_conve
     return find_right(row, has_numbers, c);
 }
 
+/* ---- pairs of answers ------------------------------------------------------------------------ */
+
+/* Lists of messages that begin with a question hold the whole conversation. */
+static bool begins_with_question(const hy_json_node *list) {
+    return is_list(list) && !is_answer(hy_json_first(list));
+}
+
+/* A prompt that is a text is not needed beside two whole conversations. */
+static bool uses_prompt(const hy_json_node *row, const hy_columns *columns) {
+    const hy_json_node *prompt = get(row, columns, "prompt");
+    const char *text;
+    size_t size = 1;
+    (void)hy_json_as_string(prompt, &text, &size);
+    if (is_list(prompt)) return hy_json_size(prompt) > 0;
+    if (hy_json_type_of(prompt) == HY_JSON_NULL || size == 0) return false;
+    return !(begins_with_question(get(row, columns, "chosen")) &&
+             begins_with_question(get(row, columns, "rejected")));
+}
+
+static hy_status add_text_or_list(hy_conversation *c, const hy_json_node *row, hy_row_kind kind,
+                                  const char *key, hy_role role) {
+    const hy_json_node *value = get(row, c->columns, key);
+    return kinds[kind].is_list && is_list(value) ? read_list(value, key, false, c)
+                                                 : add_key(c, row, key, role, false);
+}
+
+/* The prompt, the chosen and the rejected answer follow one another as turns. Answers without a
+ * prompt begin with it. */
+static hy_status read_pair(const hy_json_node *row, hy_row_kind kind, hy_conversation *c) {
+    const hy_json_node *chosen = get(row, c->columns, "chosen"),
+                       *rejected = get(row, c->columns, "rejected");
+    HY_FAIL_IF(chosen && rejected && is_list(chosen) != is_list(rejected), HY_ERR_INPUT,
+               "one of \"chosen\" and \"rejected\" is a list of messages, the other is not");
+    c->has_prompt = uses_prompt(row, c->columns);
+    bool shares_text = !c->has_prompt && !is_list(chosen);
+    const char *other = get(row, c->columns, "question") ? "question" : "instruction";
+    HY_FAIL_IF(shares_text && get(row, c->columns, other), HY_ERR_INPUT,
+               "there is no \"prompt\", but \"%s\"; --columns prompt=%s makes it the prompt", other,
+               other);
+    if (c->has_prompt) HY_TRY(add_text_or_list(c, row, kind, "prompt", HY_ROLE_USER));
+    if (shares_text) HY_TRY(add_turn(c, (hy_turn){.role = HY_ROLE_USER, .text = ""}));
+    c->choices = c->count;
+    HY_TRY(add_text_or_list(c, row, kind, "chosen", HY_ROLE_ASSISTANT));
+    c->rejected = c->count;
+    HY_TRY(add_text_or_list(c, row, kind, "rejected", HY_ROLE_ASSISTANT));
+    bool ends[2] = {c->turns[c->rejected - 1].role == HY_ROLE_ASSISTANT,
+                    c->turns[c->count - 1].role == HY_ROLE_ASSISTANT};
+    HY_FAIL_IF(!ends[0] || !ends[1], HY_ERR_INPUT,
+               "the last message of \"%s\" is not an assistant's", ends[0] ? "rejected" : "chosen");
+    if (!c->has_prompt) HY_TRY(shares_text ? hy_pair_share_text(c) : hy_pair_share_turns(c));
+    for (size_t i = 0; kinds[kind].is_list && i < c->choices; i++) c->turns[i].is_masked = true;
+    return HY_OK;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+bool hy_turns_have_empty_answers(const hy_turn *turns, size_t count) {
+    size_t answers = 0;
+    for (const hy_turn *turn = turns; turn < turns + count; turn++) {
+        const char *thought = "";
+        if (turn->role != HY_ROLE_ASSISTANT) continue;
+        (void)hy_json_as_string(hy_json_get(turn->message, "reasoning_content"), &thought, NULL);
+        if (turn->size > 0 || turn->calls_tools || thought[0]) return false;
+        answers++;
+    }
+    return answers > 0;
+}
+
+static hy_status read_tools(const hy_json_node *row, hy_conversation *c) {
+    c->tools = hy_json_get(row, "tools");
+    if (hy_json_type_of(c->tools) == HY_JSON_NULL) c->tools = NULL;
+    HY_FAIL_IF(c->tools && !is_list(c->tools), HY_ERR_INPUT, "\"tools\" is not a list");
+    return HY_OK;
+}
+
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out) {
     clear(out);
     HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT, "a row must be a JSON object");
     if (kinds[kind].is_scored) {
         HY_TRY(read_system(row, kind, out));
         return read_scored(row, kind, out);
+    }
+    if (kinds[kind].is_pair) {
+        HY_TRY(read_system(row, kind, out));
+        HY_TRY(read_pair(row, kind, out));
+        return kinds[kind].is_list ? read_tools(row, out) : HY_OK;
     }
     for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
         const char *key = kinds[kind].keys[k].key;
@@ -518,10 +639,5 @@ hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_con
         bool is_prompt = kind == HY_ROWS_TURNS && strcmp(key, "prompt") == 0;
         for (size_t i = 0; is_prompt && i < out->count; i++) out->turns[i].is_masked = true;
     }
-    if (!kinds[kind].is_list) return HY_OK;
-    out->tools = hy_json_get(row, "tools");
-    if (hy_json_type_of(out->tools) == HY_JSON_NULL) out->tools = NULL;
-    HY_FAIL_IF(out->tools && hy_json_type_of(out->tools) != HY_JSON_ARRAY, HY_ERR_INPUT,
-               "\"tools\" is not a list");
-    return HY_OK;
+    return kinds[kind].is_list ? read_tools(row, out) : HY_OK;
 }

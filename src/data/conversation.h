@@ -12,6 +12,9 @@
  * and, only for evaluation (hy_columns.scores):
  *     prompt, choices, answer  the right choice is "answer": its text, or its number from 0
  *     prompt, answer           the prompt may be a list of messages, as in the rows above
+ * and, only for preferences (hy_columns.pairs):
+ *     prompt, chosen, rejected a prompt and two answers, texts or lists of messages; without a
+ *                              prompt, the common beginning of the answers is the prompt
  * Turns of either list may use the keys of the other. Content is a string or a list of parts
  * {"type": "text", "text"}. "weight": 0 (OpenAI) or "train": false (Axolotl) in a turn keeps an
  * answer out of the loss. The first row of a file with known keys decides the kind; a row without
@@ -28,14 +31,17 @@ typedef enum hy_row_kind {
     HY_ROWS_TEXT,
     HY_ROWS_QUESTION,
     HY_ROWS_PROMPT,
+    HY_ROWS_PAIR,
     HY_ROWS_ALPACA,
     HY_ROWS_SHAREGPT,
     HY_ROWS_MESSAGES,
+    HY_ROWS_PAIR_TURNS, /* prompt, chosen or rejected is a list of messages */
     HY_ROWS_TURNS
 } hy_row_kind;
 
 const char *hy_row_kind_name(hy_row_kind kind); /* "question and answer" */
 bool hy_row_kind_is_scored(hy_row_kind kind);   /* a kind that is only for evaluation */
+bool hy_row_kind_is_pair(hy_row_kind kind);     /* a kind that is only for preferences */
 
 /* Reads "prompt=question,completion=answer"; "" maps nothing. HY_ERR_INPUT names a key that no kind
  * of row has, and the keys that there are. */
@@ -60,3 +66,11 @@ hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_con
 /* Reads only a list of messages. */
 hy_status hy_conversation_read_messages(const hy_json_node *list, hy_conversation *out);
 void hy_conversation_free(hy_conversation *conversation);
+/* Make the common beginning of both answers of a pair the prompt (shared_prompt.c): the turns
+ * before the first that differs, or the text up to its last blank, for which an empty turn is
+ * there. HY_ERR_INPUT: the answers do not begin alike. */
+hy_status hy_pair_share_turns(hy_conversation *pair);
+hy_status hy_pair_share_text(hy_conversation *pair);
+/* Whether the turns have answers, but none of them says anything: the model would learn to end at
+ * once. */
+bool hy_turns_have_empty_answers(const hy_turn *turns, size_t count);

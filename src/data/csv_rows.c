@@ -182,9 +182,13 @@ bool hy_csv_is_header(const char *text, size_t size) {
     hy_csv csv = {0};
     hy_row_kind kind;
     bool is_line = size > 0 && memchr(text, '\n', size) != NULL;
-    bool is_header = is_line && first_record(&scan, text, size, &row) && scan.at < scan.end &&
-                     choose_separator(&row, NULL, &csv, &kind) == HY_OK;
-    hy_csv_close(&csv);
+    bool has_more = is_line && first_record(&scan, text, size, &row) && scan.at < scan.end;
+    bool is_header = false;
+    for (int i = 0; has_more && !is_header && i < 2; i++) {
+        hy_columns columns = {.pairs = i == 1};
+        is_header = choose_separator(&row, &columns, &csv, &kind) == HY_OK;
+        hy_csv_close(&csv);
+    }
     return is_header;
 }
 

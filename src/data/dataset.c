@@ -40,6 +40,7 @@ struct hy_dataset {
     uint64_t seed;
     bool shuffle;
     hy_dataset_facts facts;
+    const float (*reference)[2]; /* see hy_dataset_set_reference */
     atomic_bool has_failed; /* a file could not be read */
 };
 
@@ -118,6 +119,7 @@ static hy_status open_encoding(hy_dataset *d, const hy_dataset_options *o) {
     hy_status status = hy_columns_parse(o->columns, &d->encoding.columns);
     if (status != HY_OK) return hy_fail_context(status, "columns");
     d->encoding.columns.scores = o->scores;
+    d->encoding.columns.pairs = o->pairs != HY_NO_PAIRS;
     HY_TRY(
         hy_chat_template_open(o->chat_template, d->tokenizer, o->model_folder, &d->encoding.chat));
     d->encoding.chat.ignores_answers = o->counts_all;
@@ -128,6 +130,12 @@ static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
     bool is_same = is_given(o->val_path) && !is_builtin(o->path) && !strcmp(o->path, o->val_path);
     hy_part_use use = is_given(o->val_path) ? HY_PART_TRAINS : HY_PART_DOES_BOTH;
     if (is_same) use = HY_PART_IS_BOTH;
+    HY_FAIL_IF(
+        o->pairs && is_builtin(o->path), HY_ERR_INPUT,
+        "the built-in text has no pairs of answers; name rows with prompt, chosen and rejected "
+        "with --data");
+    HY_FAIL_IF(o->pairs && o->counts_all, HY_ERR_INPUT,
+               "loss_on is all, but the loss of a pair is that of its answers; expected answers");
     HY_TRY(open_encoding(d, o));
     HY_TRY(is_builtin(o->path) ? open_grammar(d, o, use) : open_path(d, o->path, use, &d->main));
     bool is_bytes = d->main.parts[0].is_bytes;
@@ -242,6 +250,14 @@ static void count_rows(hy_dataset_facts *facts, const part_list *list) {
     }
 }
 
+/* The pairs of a list of parts, up to but not including the part `end` (NULL: all). */
+static uint64_t count_pairs(const part_list *list, const hy_part *end) {
+    uint64_t count = 0;
+    for (const hy_part *part = list->parts; part < list->parts + list->count && part != end; part++)
+        count += part->examples->count / hy_packing_unit(HY_PAIRS);
+    return count;
+}
+
 static void count_all(hy_dataset *d) {
     hy_dataset_facts *facts = &d->facts;
     facts->scored = 0;
@@ -273,7 +289,9 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
     }
     if (!is_known) facts->epoch_sequences = 0;
     count_all(d);
-    facts->has_doc_starts = facts->rows > 0 && o->packs;
+    facts->has_doc_starts = facts->rows > 0 && (o->packs || o->pairs);
+    if (o->pairs && !facts->stream_window)
+        facts->pair_count = count_pairs(&d->main, NULL) + count_pairs(&d->held_out, NULL);
     bool is_divided = !is_given(o->val_path);
     uint64_t all = facts->tokens[HY_TRAIN] + (is_divided ? facts->tokens[HY_VAL] : 0);
     char count[32], skipped[64] = "", rows[96] = "", name[160];
@@ -441,25 +459,57 @@ static uint64_t shuffled(const hy_dataset *d, uint64_t p, uint64_t count, uint64
     return hy_rng_permute(epoch_seed, HY_RNG_SHUFFLE, count, p % count);
 }
 
-int64_t hy_dataset_fill(const hy_dataset *d, hy_split split, uint64_t p, int32_t *tokens,
-                        int32_t *targets, int32_t *doc_starts) {
+/* The part with sequence p of a split, and the sequence's number within the part. */
+static const hy_part *find_part(const hy_dataset *d, hy_split split, uint64_t p, uint64_t *at) {
     assert(split == HY_TRAIN || p < d->facts.sequences[HY_VAL]);
-    uint64_t at = p; /* number within the part */
     const hy_part *part = d->splits[split]->parts;
+    *at = p;
     if (split == HY_TRAIN && d->has_weights) {
         size_t which;
-        hy_cycle_find(&d->cycle, p, &which, &at);
+        hy_cycle_find(&d->cycle, p, &which, at);
         part += which; /* each part has its own order: its number is part of the seed */
-        if (!part->stream) at = shuffled(d, at, part->sequences[HY_TRAIN], (uint64_t)which << 32);
+        if (!part->stream) *at = shuffled(d, *at, part->sequences[HY_TRAIN], (uint64_t)which << 32);
     } else if (split == HY_VAL || !part->stream) {
-        if (split == HY_TRAIN) at = shuffled(d, p, d->facts.sequences[HY_TRAIN], 0);
-        for (; at >= part->sequences[split]; part++) at -= part->sequences[split];
+        if (split == HY_TRAIN) *at = shuffled(d, p, d->facts.sequences[HY_TRAIN], 0);
+        for (; *at >= part->sequences[split]; part++) *at -= part->sequences[split];
     }
+    return part;
+}
+
+int64_t hy_dataset_fill(const hy_dataset *d, hy_split split, uint64_t p, int32_t *tokens,
+                        int32_t *targets, int32_t *doc_starts) {
+    uint64_t at;
+    const hy_part *part = find_part(d, split, p, &at);
     int64_t counted = hy_part_fill(part, split, at, d->facts.seq, tokens, targets, doc_starts);
     /* all other members are read-only */
     if (counted < 0) atomic_store((atomic_bool *)&d->has_failed, true);
     return counted;
 }
+
+hy_status hy_dataset_pairs_in(const hy_dataset *d, hy_split split, uint64_t p, uint64_t *numbers,
+                              int32_t *count) {
+    *count = 0;
+    HY_FAIL_IF(
+        d->facts.stream_window > 0, HY_ERR_INPUT,
+        "the pairs of streamed rows have no numbers; --stream-rows off reads all rows before "
+        "the run begins");
+    HY_FAIL_IF(d->facts.pair_count == 0, HY_ERR_INPUT, "%s: the rows are not pairs of answers",
+               d->facts.description);
+    uint64_t at;
+    const hy_part *part = find_part(d, split, p, &at);
+    const part_list *list = d->splits[split];
+    uint64_t before = count_pairs(list, part);
+    if (list == &d->held_out) before += count_pairs(&d->main, NULL);
+    const uint64_t *ends = part->packs[split].ends.data, *members = part->packs[split].members.data;
+    const uint64_t each = hy_packing_unit(HY_PAIRS);
+    for (uint64_t m = at ? ends[at - 1] : 0; m < ends[at]; m += each)
+        numbers[(*count)++] = before + members[m] / each;
+    return HY_OK;
+}
+
+void hy_dataset_set_reference(hy_dataset *d, const float (*sums)[2]) { d->reference = sums; }
+
+const float (*hy_dataset_reference(const hy_dataset *d))[2] { return d->reference; }
 
 const hy_scored *hy_dataset_scored(const hy_dataset *d, uint64_t i) {
     const hy_part *part = d->splits[HY_VAL]->parts;
@@ -493,7 +543,8 @@ hy_status hy_dataset_held_out_row(const hy_dataset *d, hy_ids *question, hy_ids 
     const part_list *list = d->splits[HY_VAL];
     for (const hy_part *part = list->parts; part < list->parts + list->count; part++) {
         const hy_spool *members = &part->packs[HY_VAL].members;
-        for (size_t i = 0; part->examples && i < members->size / sizeof(uint64_t); i++) {
+        const uint64_t each = hy_packing_unit(part->packs[HY_VAL].pairs);
+        for (size_t i = 0; part->examples && i < members->size / sizeof(uint64_t); i += each) {
             uint32_t count, at = 0;
             const int32_t *tokens =
                 hy_examples_get(part->examples, ((const uint64_t *)members->data)[i], &count);

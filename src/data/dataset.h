@@ -8,7 +8,13 @@
  *
  * Sources: the built-in grammar; text (bytes as tokens, or encoded with a tokenizer); shards; rows
  * of JSON or CSV (conversation.h), cut or packed into sequences (packing.h); folders with one of
- * these kinds; and mixtures of several paths, with or without weights (mixture.h). */
+ * these kinds; and mixtures of several paths, with or without weights (mixture.h).
+ *
+ * Pairs of answers: every row has a chosen and a rejected answer, and becomes two examples, the
+ * prompt with the chosen answer and the prompt with the rejected one. They are documents that do
+ * not attend to each other, and a sequence has these documents: chosen, rejected, chosen, rejected,
+ * ..., the rest. The tokens of the answers count, and their end tokens. If the two are too long
+ * together, each is cut at its end to T / 2 positions, or to what the other leaves. */
 #pragma once
 
 #include "base/json.h"
@@ -18,6 +24,13 @@
 #include "tokenizer/tokenizer.h"
 
 typedef struct hy_dataset hy_dataset;
+
+/* Whether the data is pairs of answers, and what targets say about the tokens of prompts. */
+typedef enum hy_pairs {
+    HY_NO_PAIRS,
+    HY_PAIRS,             /* a target that does not count is -1 */
+    HY_PAIRS_WITH_PROMPTS /* it is -2 - id; in the rest of a sequence, it is -1 */
+} hy_pairs;
 
 typedef struct hy_dataset_options {
     const char *path; /* NULL, "" or "builtin": the grammar; otherwise a file, folder or mixture */
@@ -35,6 +48,7 @@ typedef struct hy_dataset_options {
     const char *model_folder; /* may contain a chat template; NULL or "": none */
     hy_chat_kind chat_template;
     bool counts_all;       /* rows: all tokens count in the loss, not only answers */
+    hy_pairs pairs;        /* all data is pairs of answers; other rows are refused */
     bool packs;            /* rows: several share a sequence and do not attend to each other */
     bool stops_at_bad_row; /* otherwise malformed rows are skipped and counted */
     bool drops_any;        /* more than half of the rows may be dropped */
@@ -58,7 +72,7 @@ typedef struct hy_dataset_facts {
     char description[256];  /* examples: "built-in grammar, 4.0 MB", "3 shards, 120.5 M tokens" */
     uint64_t tokens[2];     /* per split */
     uint64_t sequences[2];  /* per split; a training epoch has sequences[HY_TRAIN] */
-    uint64_t targets[2];    /* targets that count, per split */
+    uint64_t targets[2];    /* targets that count, or pairs, per split */
     double epoch_sequences; /* training sequences of an epoch: estimated for a stream; 0: unknown */
     /* Bytes of a window if rows are streamed; tokens, sequences and targets are then those of the
      * first window. 0: they are not streamed. */
@@ -67,6 +81,7 @@ typedef struct hy_dataset_facts {
     uint64_t bad_rows;     /* malformed and skipped */
     uint64_t cut_rows;     /* longer than a sequence */
     uint64_t scored;       /* examples of rows for evaluation; 0: other data */
+    uint64_t pair_count;   /* of both splits, see hy_dataset_pairs_in; 0: they have no numbers */
     uint64_t dropped_rows; /* malformed, or nothing to learn is left after cutting */
     char row_format[256];  /* kind of rows, template, what counts in the loss, ignored keys; "": no
                               rows */
@@ -89,11 +104,11 @@ void hy_dataset_close(hy_dataset *data);
 /* A stored token of a row is its id; the sign bit says that it counts as a target. */
 #define HY_COUNTS INT32_MIN
 
-/* A row as it is trained: an example, or one of the examples of a long text. */
+/* A row as it is trained: an example, or one of the examples of a long text or of a pair. */
 typedef struct hy_shown_row {
     const char *path;
     uint64_t line;
-    const char *format;            /* as row_format in the facts */
+    const char *format;            /* as row_format in the facts; of a pair: which answer */
     const char *dropped;           /* why the row is not trained; NULL: it is */
     bool is_cut;                   /* it is longer than a sequence */
     uint32_t part, parts;          /* example number of the row's examples, from 1 */
@@ -111,11 +126,27 @@ const hy_dataset_facts *hy_dataset_describe(const hy_dataset *data);
 const hy_tokenizer *hy_dataset_tokenizer(const hy_dataset *data); /* NULL: there is none */
 
 /* Fills in sequence number `p`: tokens (T), targets (T, the next token; -1: does not count in the
- * loss) and doc_starts (T, may be NULL: where each token's document begins). For HY_VAL, p must be
- * below sequences[HY_VAL], and the order is fixed. Returns how many targets count, or -1 with an
- * error message if another program changed a file so that it can no longer be read. */
+ * loss, see also hy_pairs) and doc_starts (T, may be NULL: where each token's document begins). For
+ * HY_VAL, p must be below sequences[HY_VAL], and the order is fixed. Returns how many targets
+ * count, or how many pairs the sequence has, or -1 with an error message if another program changed
+ * a file so that it can no longer be read. */
 int64_t hy_dataset_fill(const hy_dataset *data, hy_split split, uint64_t p, int32_t *tokens,
                         int32_t *targets, int32_t *doc_starts);
+
+/* The numbers of the pairs of sequence p, in order; `numbers` has room for T / 2. A pair's number
+ * is below facts.pair_count and says which of the kept rows it is, the training paths first. So it
+ * depends on the data and on T, but not on the seed, the packing or the weights of a mixture. If
+ * the held-out data is the training data, a pair has the same number in both splits. The sequences
+ * below facts.sequences have each pair of a split once; of a mixture with weights, they may have
+ * some pairs more than once and others not, which are in later sequences. HY_ERR_INPUT: the data
+ * has no pairs, or it is streamed and its rows are not numbered. */
+hy_status hy_dataset_pairs_in(const hy_dataset *data, hy_split split, uint64_t p, uint64_t *numbers,
+                              int32_t *count);
+/* What the model before training says of each pair (pair_reference.h), by number: the sum of the
+ * losses of the tokens of its chosen answer, and of its rejected one. Owned by the caller; set it
+ * before a loader reads the data. NULL: it is not known. */
+void hy_dataset_set_reference(hy_dataset *data, const float (*sums)[2]);
+const float (*hy_dataset_reference(const hy_dataset *data))[2];
 
 /* An example of a row for evaluation: its prompt with one possible answer, whose tokens count. The
  * examples of a row follow one another. */
@@ -130,9 +161,9 @@ const hy_scored *hy_dataset_scored(const hy_dataset *data, uint64_t i);
 /* The number of the example that is number k in held-out sequence p. */
 uint64_t hy_dataset_example_in(const hy_dataset *data, uint64_t p, uint64_t k);
 
-/* Appends the tokens of a held-out row up to its first answer, and the answer with its end token:
- * the first row that is shorter than a sequence. Appends nothing if there is none, or if all tokens
- * of rows count. */
+/* Appends the tokens of a held-out row up to its first answer, and the answer (of a pair: the
+ * chosen one) with its end token: the first row that is shorter than a sequence. Appends nothing if
+ * there is none, or if all tokens of rows count. */
 hy_status hy_dataset_held_out_row(const hy_dataset *data, hy_ids *question, hy_ids *answer);
 
 /* Appends the tokens of a question in the format of the rows, up to where the answer begins; *end

@@ -45,20 +45,6 @@ hy_status hy_row_kind_of(const hy_row *row, const hy_columns *columns, hy_row_ki
     return status;
 }
 
-/* Whether the row has answers, but none of them says anything: the model would learn to end at
- * once. */
-static bool has_only_empty_answers(const hy_conversation *c) {
-    size_t answers = 0;
-    for (const hy_turn *turn = c->turns; turn < c->turns + c->count; turn++) {
-        const char *thought = "";
-        if (turn->role != HY_ROLE_ASSISTANT) continue;
-        (void)hy_json_as_string(hy_json_get(turn->message, "reasoning_content"), &thought, NULL);
-        if (turn->size > 0 || turn->calls_tools || thought[0]) return false;
-        answers++;
-    }
-    return answers > 0;
-}
-
 /* An empty value says nothing, and every row of a CSV file has all columns. */
 static bool is_empty(const hy_json_node *value) {
     const char *text;
@@ -83,6 +69,7 @@ static void count_ignored(hy_row_losses ignored[2], const hy_json_node *row, hy_
     }
 }
 
+/* Encodes a row into b->ids, or, if it has several answers, as examples of the batch. */
 static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
                              const hy_chat_template *chat, hy_row_kind kind,
                              const hy_json_node *root) {
@@ -91,9 +78,11 @@ static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
     c->skips_system = chat->skips_system;
     HY_TRY(hy_conversation_read(root, kind, c));
     count_ignored(b->ignored, root, kind, c, chat);
+    if (hy_row_kind_is_pair(kind)) return hy_batch_add_pair(b, e, chat);
     /* Runs that began before version 0.2 keep such rows. */
     bool keeps = e->options->counts_all || e->options->chat_template == HY_CHAT_CONVERSATIONS;
-    HY_FAIL_IF(!keeps && has_only_empty_answers(c), HY_ERR_INPUT, "the answer is empty");
+    HY_FAIL_IF(!keeps && hy_turns_have_empty_answers(c->turns, c->count), HY_ERR_INPUT,
+               "the answer is empty");
     if (hy_row_kind_is_scored(kind)) return hy_batch_add_scored(b, e, chat);
     HY_TRY(hy_chat_render(chat, c, false, &b->rendered));
     b->ids.count = b->answers.count = 0;
@@ -197,6 +186,7 @@ static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
     b->tokens.count = b->lengths.count = b->scored.count = b->bad_count = 0;
     b->cut = b->dropped = 0;
     b->losses = (hy_row_losses){0};
+    bool has_examples = hy_row_kind_is_scored(kind) || hy_row_kind_is_pair(kind);
     memset(b->ignored, 0, sizeof b->ignored);
     for (size_t i = 0; i < b->row_count; i++) {
         hy_json *json;
@@ -205,7 +195,7 @@ static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
             status = encode_tree(b, e, chat, kind, hy_json_root(json));
             hy_json_free(json);
         }
-        if (status == HY_OK && !hy_row_kind_is_scored(kind)) status = add_row(b, e, kind);
+        if (status == HY_OK && !has_examples) status = add_row(b, e, kind);
         if (status == HY_ERR_STATE) {
             return hy_fail_context(HY_ERR_INPUT, "line %llu", (unsigned long long)b->rows[i].line);
         }
@@ -371,12 +361,12 @@ static hy_status find_kind(hy_row_file *f, const hy_encoding *e, const char *dat
  * chose a template. */
 static void choose_template(hy_row_file *f, const hy_encoding *e) {
     hy_chat_kind asked = e->options->chat_template;
-    bool is_pair =
-        f->kind == HY_ROWS_PROMPT || f->kind == HY_ROWS_QUESTION || hy_row_kind_is_scored(f->kind);
-    bool is_plain_pair = is_pair && (asked == HY_CHAT_CONVERSATIONS ||
-                                     (asked == HY_CHAT_AUTO && !e->chat.is_of_folder));
+    bool is_asked = f->kind == HY_ROWS_PROMPT || f->kind == HY_ROWS_QUESTION ||
+                    f->kind == HY_ROWS_PAIR || hy_row_kind_is_scored(f->kind);
+    bool is_plain = is_asked && (asked == HY_CHAT_CONVERSATIONS ||
+                                 (asked == HY_CHAT_AUTO && !e->chat.is_of_folder));
     f->chat = e->chat;
-    if (f->kind == HY_ROWS_TEXT || is_plain_pair) f->chat.kind = HY_CHAT_PLAIN;
+    if (f->kind == HY_ROWS_TEXT || is_plain) f->chat.kind = HY_CHAT_PLAIN;
     /* Without a template, a question and its answer are on separate lines. */
     if (f->kind == HY_ROWS_QUESTION && f->chat.kind == HY_CHAT_PLAIN) f->chat.kind = HY_CHAT_LINES;
     if (f->kind == HY_ROWS_ALPACA && f->chat.kind >= HY_CHAT_UNKNOWN) f->chat.kind = HY_CHAT_ALPACA;
@@ -478,6 +468,9 @@ typedef struct showing {
 
 /* The batch holds one row. */
 static hy_status show_batch(const reading *r, const hy_batch_of_rows *b, const showing *s) {
+    static const char *const answers[] = {"chosen", "rejected"};
+    char format[sizeof r->examples->format];
+    bool is_pair = hy_row_kind_is_pair(r->file->kind);
     hy_shown_row row = {.path = r->path,
                         .line = b->rows[0].line,
                         .format = r->examples->format,
@@ -490,6 +483,12 @@ static hy_status show_batch(const reading *r, const hy_batch_of_rows *b, const s
                         .tokens = b->tokens.data};
     if (row.parts == 0) return s->show(s->user, &row);
     for (row.part = 1; row.part <= row.parts; row.part++) {
+        if (is_pair) {
+            const char *rest = strchr(r->examples->format, ';');
+            snprintf(format, sizeof format, "the %s answer of a pair%.200s", answers[row.part - 1],
+                     rest ? rest : "");
+            row.format = format;
+        }
         row.count = (uint32_t)b->lengths.data[row.part - 1];
         HY_TRY(s->show(s->user, &row));
         row.tokens += row.count;
@@ -607,9 +606,10 @@ hy_status hy_examples_report(const hy_examples *x, const hy_dataset_options *o) 
     HY_TRY(hy_examples_check_dropped(x, o));
     char text[256];
     snprintf(text, sizeof text,
-             "cut %llu of %llu rows%s because they are longer than the sequence of %d tokens",
+             "cut %llu of %llu rows%s because %s longer than the sequence of %d tokens",
              (unsigned long long)x->cut, (unsigned long long)x->rows,
-             x->scored.count ? " at the start of the prompt" : "", o->seq);
+             x->scored.count ? " at the start of the prompt" : "",
+             o->pairs ? "their two examples together are" : "they are", o->seq);
     if (x->cut && o->on_warning) o->on_warning(o->user, text);
     uint64_t joined = 0;
     for (size_t i = 0; i < x->scored.count; i++) joined += x->scored.data[i].is_joined;

@@ -5,8 +5,9 @@
  * are pure functions of the seed, and resuming needs one number. Memory use does not grow with the
  * data; the disk holds 4 bytes per token and 8 per row.
  *
- * An example has 2 to T + 1 tokens. A longer conversation is cut at its end and counted. A longer
- * text becomes several examples that share one token at each border, so every token is predicted
+ * An example has 2 to T + 1 tokens. A longer conversation is cut at its end and counted. A pair of
+ * answers is two examples that follow one another and fit into a sequence together. A longer text
+ * becomes several examples that share one token at each border, so every token is predicted
  * once. */
 #pragma once
 
@@ -139,6 +140,11 @@ hy_status hy_batch_check_ids(const hy_batch_of_rows *b, const hy_encoding *encod
  * prompt, then the tokens of the choice, which count. All of them are added, or none. */
 hy_status hy_batch_add_scored(hy_batch_of_rows *b, const hy_encoding *encoding,
                               const hy_chat_template *chat);
+/* pairs.c: encodes b->conversation, a pair of answers, as two examples that follow one another: the
+ * prompt with the chosen answer, then with the rejected one. Both are cut to fit into a sequence
+ * together. */
+hy_status hy_batch_add_pair(hy_batch_of_rows *b, const hy_encoding *encoding,
+                            const hy_chat_template *chat);
 hy_status hy_scored_append(hy_scored_list *list, const hy_scored *more, size_t count);
 
 /* The kind of a row. HY_ERR_INPUT: it is malformed or of no known kind. */

@@ -123,8 +123,8 @@ static hy_status take_memory(hy_loader *l) {
         l->counted = malloc(2 * slots * sizeof *l->counted);
         l->bytes = ints + 2 * slots * sizeof *l->counted;
     }
-    bool has_all = l->tokens && l->targets && l->counted &&
-                   (l->doc_starts || !l->has_doc_starts) && (l->reference || !l->has_reference);
+    bool has_all = l->tokens && l->targets && l->counted && (l->doc_starts || !l->has_doc_starts) &&
+                   (l->reference || !l->has_reference);
     if (has_all) return HY_OK;
     return hy_fail(HY_ERR_MEMORY,
                    "not enough memory to read ahead %d batches of %d sequences of %d tokens",

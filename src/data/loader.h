@@ -12,7 +12,7 @@ typedef struct hy_loader hy_loader;
 
 typedef struct hy_batch {
     const int32_t *tokens;  /* (B,T) */
-    const int32_t *targets; /* (B,T), -1: does not count in the loss */
+    const int32_t *targets; /* (B,T), negative: does not count in the loss */
     /* (B,T): where each token's document begins; NULL: one document per sequence */
     const int32_t *doc_starts;
     const float *reference; /* (B,T): hy_dataset_fill_reference; NULL: it is not known */

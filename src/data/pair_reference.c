@@ -49,8 +49,7 @@ static hy_status for_answers(const hy_pairs_of *of, float (*sums)[2], float *arr
     hy_status status = hy_dataset_pairs_in(of->data, of->split, of->sequence, numbers, &count);
     for (int32_t k = 0; status == HY_OK && k < count; k++) {
         if (!hy_pairs_next(of->targets, of->doc_starts, seq, &at, answers)) break;
-        for (int side = 0; side < 2; side++)
-            use(&answers[side], &sums[numbers[k]][side], array);
+        for (int side = 0; side < 2; side++) use(&answers[side], &sums[numbers[k]][side], array);
     }
     free(numbers);
     return status;

@@ -66,6 +66,7 @@ static hy_status pack_split(hy_part *part, hy_split split, uint64_t first, uint6
     hy_packing_options options = {.first = first,
                                   .count = count,
                                   .seq = o->seq,
+                                  .pairs = o->pairs,
                                   .packs = o->packs,
                                   .shuffles = split == HY_TRAIN && o->shuffle,
                                   .seed = o->seed};
@@ -117,21 +118,24 @@ static hy_status open_rows(hy_part *part, const char *path, hy_file_list *list, 
     const hy_dataset_options *o = encoding->options;
     HY_TRY(read_rows(part, list, use, encoding));
     part->is_bytes = !encoding->tokenizer;
-    uint64_t count = part->examples->count, held_out = 0;
+    const uint64_t each = hy_packing_unit(o->pairs); /* examples; all counts are of these units */
+    uint64_t count = part->examples->count / each, held_out = 0;
     if (use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH) held_out = count;
     if (use == HY_PART_DOES_BOTH && o->val_fraction > 0) {
         HY_FAIL_IF(count < 2, HY_ERR_INPUT,
-                   "%s has only one example; training and held-out data need one each", path);
+                   "%s has only one %s; training and held-out data need one each", path,
+                   o->pairs ? "pair of answers" : "example");
         held_out = (uint64_t)llround((double)count * o->val_fraction);
         if (held_out < 1) held_out = 1;
     }
-    HY_TRY(pack_split(part, HY_TRAIN, 0, use == HY_PART_IS_BOTH ? count : count - held_out, o));
-    HY_TRY(pack_split(part, HY_VAL, count - held_out, held_out, o));
+    uint64_t trained = use == HY_PART_IS_BOTH ? count : count - held_out;
+    HY_TRY(pack_split(part, HY_TRAIN, 0, trained * each, o));
+    HY_TRY(pack_split(part, HY_VAL, (count - held_out) * each, held_out * each, o));
     part->epoch = (double)part->sequences[HY_TRAIN];
     if (!part->stream) return HY_OK;
     /* Later windows hold out nothing. */
     double others = (double)count * (hy_row_stream_scale(part->stream) - 1);
-    double per_example = part->epoch / (double)(use == HY_PART_IS_BOTH ? count : count - held_out);
+    double per_example = part->epoch / (double)trained;
     part->epoch = hy_row_stream_scale(part->stream) > 0 ? part->epoch + others * per_example : 0;
     return hy_row_stream_begin(part->stream, &part->packs[HY_TRAIN]);
 }
@@ -184,6 +188,10 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
         HY_TRY(open_rows(part, path, list, use, encoding));
         return warn_of_unknown(path, &part->examples->unknown, encoding);
     }
+    HY_FAIL_IF(o->pairs, HY_ERR_INPUT,
+               "%s is %s, but the task learns from pairs of answers; expected rows of JSON or CSV "
+               "with prompt, chosen and rejected",
+               path, kind == HY_DATA_SHARDS ? "a file of tokens" : "text");
     warn_of_rows(list, o);
     if (hy_is_standard_input(path)) { /* only rows are streamed */
         bool is_whole;

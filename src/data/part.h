@@ -26,7 +26,7 @@ typedef struct hy_part {
     uint64_t sequences[2];
     uint64_t tokens[2];
     uint64_t places[2];  /* positions of its sequences that hold tokens */
-    uint64_t targets[2]; /* targets that count */
+    uint64_t targets[2]; /* targets that count, or pairs */
     double epoch;        /* training sequences of an epoch; estimated for a stream, 0: not known */
     double weight;
     bool is_bytes;
@@ -48,7 +48,7 @@ hy_status hy_part_open_grammar(hy_part_use use, const hy_dataset_options *option
 void hy_part_close(hy_part *part);
 
 /* Fills sequence number i of a split, below part->sequences[split]; streamed training sequences
- * have an endless order of their own. doc_starts may be NULL. Returns how many targets count, or -1
- * with an error message if a file could not be read. */
+ * have an endless order of their own. doc_starts may be NULL. Returns how many targets count, or
+ * the number of pairs, or -1 with an error message if a file could not be read. */
 int64_t hy_part_fill(const hy_part *part, hy_split split, uint64_t i, int32_t seq, int32_t *tokens,
                      int32_t *targets, int32_t *doc_starts);

@@ -250,6 +250,7 @@ static hy_status pack(hy_row_stream *s, uint64_t number, cached *c) {
     const hy_dataset_options *o = &s->options;
     hy_packing_options options = {.count = c->examples.count,
                                   .seq = o->seq,
+                                  .pairs = o->pairs,
                                   .packs = o->packs,
                                   .shuffles = o->shuffle,
                                   .seed = o->seed + number * WINDOW_SALT};

@@ -34,7 +34,7 @@ void hy_row_stream_stop(hy_row_stream *stream); /* ends waiting calls of fill wi
 void hy_row_stream_close(hy_row_stream *stream);
 
 /* Fills in sequence n of the endless order, and waits until its window is encoded. Thread-safe.
- * Returns how many targets count, or -1 with an error message. */
+ * Returns how many targets count, or the number of pairs, or -1 with an error message. */
 int64_t hy_row_stream_fill(hy_row_stream *stream, uint64_t n, int32_t seq, int32_t *tokens,
                            int32_t *targets, int32_t *doc_starts);
 

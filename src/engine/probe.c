@@ -134,7 +134,7 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe
     if (probe->of_candidate) input.hook = &makes_weights;
     HY_TRY(hy_batch_evaluate(plan, &input));
     /* Rows for evaluation in a run on pairs need the losses of tokens. */
-    bool is_of_tokens = probe->examples && input.token_losses;
+    bool is_of_tokens = (probe->examples || probe->pair_sums) && input.token_losses;
     const float *losses = is_of_tokens ? input.token_losses : input.losses;
     HY_TRY(e->device.backend->copy(e->device.compute, staging->losses, losses,
                                    (size_t)rows * sizeof(float)));
@@ -191,15 +191,32 @@ static double sum_slice(const hy_batch_plan *plan, hy_probe *probe, uint64_t fir
     return sum;
 }
 
+/* Adds up the losses of the answers of each pair. */
+static hy_status sum_pairs(const hy_batch_plan *plan, const hy_probe *probe, uint64_t first,
+                           const hy_staging *staging) {
+    for (int32_t row = 0; row < hy_batch_sequences(plan); row++) {
+        int64_t at = (int64_t)row * plan->size.seq;
+        uint64_t number = first + (uint64_t)row;
+        if (number >= probe->count) break; /* the rest is filler */
+        hy_pairs_of pairs = {probe->data, probe->split,
+                             probe->first + number * (probe->stride ? probe->stride : 1),
+                             staging->targets + at, staging->doc_starts + at};
+        HY_TRY(hy_pairs_sum(&pairs, staging->losses + at, probe->pair_sums));
+    }
+    return HY_OK;
+}
+
 /* Waits for a batch and adds its losses. */
 static hy_status collect_batch(hy_engine *e, const hy_batch_plan *plan, hy_probe *probe,
                                uint64_t first, const hy_staging *staging, double *sum) {
     uint64_t batch = (uint64_t)hy_batch_sequences(plan);
     int32_t slices = hy_batch_sequences(plan) / plan->size.batch;
     HY_TRY(e->device.backend->event_sync(staging->is_done));
+    if (probe->pair_sums) HY_TRY(sum_pairs(plan, probe, first, staging));
     for (int32_t i = 0; i < slices; i++) *sum += sum_slice(plan, probe, first, i, staging);
-    if (e->observer->on_progress && probe->split == HY_VAL) {
-        e->observer->on_progress(e->observer->user, "validating",
+    const char *what = probe->what ? probe->what : probe->split == HY_VAL ? "validating" : NULL;
+    if (e->observer->on_progress && what) {
+        e->observer->on_progress(e->observer->user, what,
                                  fmin(1, (double)(first + batch) / (double)probe->count));
     }
     return HY_OK;

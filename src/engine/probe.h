@@ -30,6 +30,10 @@ typedef struct hy_probe {
     /* Rows for evaluation: (examples of the data) results, one for each. NULL: other data. */
     hy_example_sum *examples;
     bool wants_misses; /* counts them, too; takes longer */
+    /* Of pairs: the sums of each one's answers, by number (data/pair_reference.h); or NULL. The
+     * loss is then not measured. */
+    float (*pair_sums)[2];
+    const char *what; /* for progress; NULL: "validating", in a probe of held-out data */
     double *each;      /* (count) result: mean loss of each sequence; may be NULL */
     double mean;       /* result: over all counted targets, or pairs of answers */
     double pair_stats[HY_PAIRS_STATS]; /* result: of pairs; else zeros */

@@ -154,8 +154,7 @@ hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out)
     *out = (hy_step_outcome){.loss_sum = r->loss_sum,
                              .grad_norm = r->clip[0] * e->update.grad_scale,
                              .was_skipped = r->clip[1] == 0};
-    if (e->work->buffers.pair_stats)
-        memcpy(out->pair_stats, r->pair_stats, sizeof out->pair_stats);
+    if (e->work->buffers.pair_stats) memcpy(out->pair_stats, r->pair_stats, sizeof out->pair_stats);
     if (hy_engine_scales(e, e->update.dtype)) hy_loss_scale_adapt(&p->loss_scale, out->was_skipped);
     if (!out->was_skipped) {
         p->skipped_in_a_row = 0;

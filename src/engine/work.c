@@ -146,8 +146,7 @@ hy_status hy_work_send_batch(hy_engine *e, const hy_batch *batch, int64_t rows) 
                   {to->reference, batch->reference}};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         size_t bytes = (size_t)rows * sizeof(int32_t);
-        if (arrays[i].from)
-            HY_TRY(b->copy(e->device.compute, arrays[i].to, arrays[i].from, bytes));
+        if (arrays[i].from) HY_TRY(b->copy(e->device.compute, arrays[i].to, arrays[i].from, bytes));
     }
     return HY_OK;
 }

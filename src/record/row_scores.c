@@ -16,14 +16,22 @@
         .into = offsetof(hy_row_scores, name)                                                      \
     }
 static const hy_field fields[] = {
-    FIELD(choice_rows, INTEGER),        FIELD(accuracy, NUMBER),
-    FIELD(accuracy_error, NUMBER),      FIELD(accuracy_norm, NUMBER),
-    FIELD(accuracy_norm_error, NUMBER), FIELD(answer_rows, INTEGER),
-    FIELD(greedy_accuracy, NUMBER),     FIELD(greedy_accuracy_error, NUMBER),
-    FIELD(answer_loss, NUMBER),         FIELD(answer_tokens, INTEGER),
-    FIELD(cut_rows, INTEGER),           FIELD(dropped_rows, INTEGER),
-    FIELD(pairs, INTEGER),              FIELD(pair_accuracy, NUMBER),
-    FIELD(pair_accuracy_error, NUMBER), FIELD(reward_margin, NUMBER),
+    FIELD(choice_rows, INTEGER),
+    FIELD(accuracy, NUMBER),
+    FIELD(accuracy_error, NUMBER),
+    FIELD(accuracy_norm, NUMBER),
+    FIELD(accuracy_norm_error, NUMBER),
+    FIELD(answer_rows, INTEGER),
+    FIELD(greedy_accuracy, NUMBER),
+    FIELD(greedy_accuracy_error, NUMBER),
+    FIELD(answer_loss, NUMBER),
+    FIELD(answer_tokens, INTEGER),
+    FIELD(cut_rows, INTEGER),
+    FIELD(dropped_rows, INTEGER),
+    FIELD(pairs, INTEGER),
+    FIELD(pair_accuracy, NUMBER),
+    FIELD(pair_accuracy_error, NUMBER),
+    FIELD(reward_margin, NUMBER),
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
@@ -118,6 +126,5 @@ void hy_row_scores_add_pairs(hy_row_scores *s, const double stats[HY_PAIRS_STATS
     if (stats[HY_PAIRS_COUNT] == 0) return;
     s->pairs = (int64_t)stats[HY_PAIRS_COUNT];
     divide((int64_t)stats[HY_PAIRS_RIGHT], s->pairs, &s->pair_accuracy, &s->pair_accuracy_error);
-    s->reward_margin =
-        (stats[HY_PAIRS_CHOSEN] - stats[HY_PAIRS_REJECTED]) / stats[HY_PAIRS_COUNT];
+    s->reward_margin = (stats[HY_PAIRS_CHOSEN] - stats[HY_PAIRS_REJECTED]) / stats[HY_PAIRS_COUNT];
 }

@@ -149,13 +149,12 @@ hy_status hy_trainer_validate(hy_trainer *t, double *loss) {
     bool has_pairs = t->engine->model->loss.kind != HY_LOSS_NEXT_TOKEN;
     if (is_first && info.tokens < (has_pairs ? FEW_PAIRS : FEW_TOKENS)) {
         bool is_part = t->progress->best.sequences < t->progress->best.of;
-        hy_say(
-            t, HY_NOTE,
-            "only %lld held-out %s count, so the held-out loss varies by chance, and the best "
-            "checkpoint with it; %s",
-            (long long)info.tokens, has_pairs ? "pairs" : "tokens",
-            is_part ? "--eval-batches 0 measures all held-out data"
-                    : "--val-fraction or --val-data holds out more");
+        hy_say(t, HY_NOTE,
+               "only %lld held-out %s count, so the held-out loss varies by chance, and the best "
+               "checkpoint with it; %s",
+               (long long)info.tokens, has_pairs ? "pairs" : "tokens",
+               is_part ? "--eval-batches 0 measures all held-out data"
+                       : "--val-fraction or --val-data holds out more");
     }
     compare(t, comparable, info.is_final);
     if (t->observer.on_eval) t->observer.on_eval(t->observer.user, &info);

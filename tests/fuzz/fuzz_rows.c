@@ -54,6 +54,8 @@ static void encode(const hy_conversation *c, const hy_tokenizer *tokenizer) {
     hy_rendered_free(&rendered);
 }
 
+static const hy_columns pairs = {.pairs = true};
+
 static void read_row(const hy_row *row, const hy_tokenizer *tokenizer) {
     hy_json *json;
     hy_row_kind kind;
@@ -63,8 +65,15 @@ static void read_row(const hy_row *row, const hy_tokenizer *tokenizer) {
     if (hy_row_recognise(root, NULL, &kind) == HY_OK) {
         require(kind >= HY_ROWS_ANSWER && kind <= HY_ROWS_TURNS, "a kind that there is not");
     }
+    if (hy_row_recognise(root, &pairs, &kind) == HY_OK)
+        require(hy_row_kind_is_pair(kind), "a pair that is none");
     for (int k = HY_ROWS_ANSWER; k <= HY_ROWS_TURNS; k++) {
         if (hy_conversation_read(root, (hy_row_kind)k, &conversation) != HY_OK) continue;
+        if (hy_row_kind_is_pair((hy_row_kind)k)) {
+            require(conversation.choices > 0 && conversation.choices < conversation.rejected &&
+                        conversation.rejected < conversation.count,
+                    "a pair without a prompt or an answer");
+        }
         encode(&conversation, NULL);
         encode(&conversation, tokenizer);
     }
