@@ -147,13 +147,18 @@ static int train(job *it) {
 
 static void print_one(FILE *out, const hy_evaluation *e) {
     if (e->adapter[0]) hy_cli_printf(out, "adapter         %s\n", e->adapter);
-    fprintf(out, "tokens counted  %s, in %s sequence%s of %lld tokens\n",
-            hy_cli_count(e->tokens).text, hy_cli_count(e->sequences).text,
-            e->sequences == 1 ? "" : "s", (long long)e->seq_len);
+    bool has_pairs = e->row_scores.pairs > 0;
+    fprintf(out, "%s%s, in %s sequence%s of %lld tokens\n",
+            has_pairs ? "pairs           " : "tokens counted  ", hy_cli_count(e->tokens).text,
+            hy_cli_count(e->sequences).text, e->sequences == 1 ? "" : "s", (long long)e->seq_len);
     bool is_scored = e->row_scores.choice_rows + e->row_scores.answer_rows > 0;
-    fprintf(out, "loss            %.5f nats per token%s\n", e->loss,
+    fprintf(out, "loss            %.5f %s%s\n", e->loss, has_pairs ? "per pair" : "nats per token",
             is_scored ? " of the right answers" : "");
-    fprintf(out, "perplexity      %.4f\n", e->perplexity);
+    if (has_pairs)
+        fprintf(out, "margin          %.5f, mean reward of chosen minus rejected answers\n",
+                e->row_scores.reward_margin);
+    else
+        fprintf(out, "perplexity      %.4f\n", e->perplexity);
     if (!isnan(e->bits_per_byte)) fprintf(out, "bits per byte   %.5f\n", e->bits_per_byte);
     fprintf(out, "speed           %s tokens/s on %s\n",
             hy_cli_count((int64_t)e->tokens_per_second).text, e->device);

@@ -106,8 +106,8 @@ static void show_row(void *user, const hy_row_view *row) {
                          row->token_count, counted,
                          row->is_cut ? "; cut, because it is longer than a sequence" : "");
     if (row->parts > 1)
-        snprintf(head + used, sizeof head - (size_t)used, "; part %d of %d of a long text",
-                 row->part, row->parts);
+        snprintf(head + used, sizeof head - (size_t)used, "; part %d of %d of the row", row->part,
+                 row->parts);
     hy_cli_section(terminal, head);
     if (row->token_count == 0) return;
     show_text(s, row);

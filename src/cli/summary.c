@@ -194,6 +194,7 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
                     hy_cli_count(summary->vocab).text);
     if (summary->row_format[0]) print_field(terminal, "rows", "%s\n", summary->row_format);
     if (summary->row_losses[0]) print_field(terminal, "", "%s\n", summary->row_losses);
+    if (summary->task[0]) print_field(terminal, "task", "%s\n", summary->task);
     print_field(terminal, "steps", "%s", hy_cli_count(summary->steps_total).text);
     if (summary->tokens_per_step > 0)
         fprintf(out, " of %s tokens", hy_cli_count(summary->tokens_per_step).text);
@@ -486,7 +487,9 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
             hy_cli_table_row(&table, what, hy_cli_loss(fabs(above)).text, NULL);
     }
     if (table.rows == 0) return;
-    hy_cli_section(terminal, is_made ? "loss, nats per byte" : "loss, nats per token");
+    hy_cli_section(terminal, is_made      ? "loss, nats per byte"
+                             : s->task[0] ? "loss, per pair"
+                                          : "loss, nats per token");
     hy_cli_table_print(&table, terminal, false);
 }
 

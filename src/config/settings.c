@@ -497,7 +497,7 @@ static const hy_setting table[] = {
     {CHOICE(preference.reference, "--reference", "auto",
             "dpo, ipo: when the log-probabilities of the model before training are computed. "
             "inline: with each micro-batch, with the adapters off. once: before the first step, "
-            "kept in the run's folder. auto: inline if only adapters are trained, else once.",
+            "kept in the run's folder. auto: inline if only new adapters are trained, else once.",
             "auto", HY_REFERENCE_AUTO, "inline", HY_REFERENCE_INLINE, "once", HY_REFERENCE_ONCE)},
 
     {INTEGER(

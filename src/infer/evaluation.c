@@ -204,7 +204,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
                "%s: the loss is not finite: the weights contain NaN or infinity, or produce them",
                from);
     hy_row_scores_add_pairs(&scores, probe.pair_stats);
-    if (!facts->scored) HY_TRY(count_bytes(m, &probe, &bytes));
+    if (!facts->scored && scores.pairs == 0) HY_TRY(count_bytes(m, &probe, &bytes));
     double computed = (double)probe.count * (double)s->train.seq_len; /* tokens, masked ones too */
     *out = (hy_evaluation){.size = sizeof *out,
                            .loss = probe.mean,

@@ -219,16 +219,19 @@ static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_b
     return backend->supports(backend, &up) == HY_OK && backend->supports(backend, &back) == HY_OK;
 }
 
-/* Blocks with fp8 matmuls have their own lists; otherwise the model's lists are used. */
+/* Blocks with fp8 matmuls have their own lists, and so has the head if it cannot compute the model's
+ * loss; otherwise the model's lists are used. */
 static hy_status make_kinds(hy_batch_plan *plan) {
     const hy_model *model = plan->model;
+    bool has_other_loss = plan->options.has_any_rows && model->loss.kind != HY_LOSS_NEXT_TOKEN;
     plan->kinds = model->kinds;
-    if (!hy_uses_fp8(&plan->options.fp8)) return HY_OK;
+    if (!hy_uses_fp8(&plan->options.fp8) && !has_other_loss) return HY_OK;
     plan->kinds = calloc((size_t)model->kind_count, sizeof *plan->kinds);
     HY_FAIL_IF(!plan->kinds, HY_ERR_MEMORY, "not enough memory for a batch plan");
     for (int32_t kind = 0; kind < model->kind_count; kind++) {
         hy_unit_traits traits = model->kinds[kind].traits;
         if (traits.part == HY_PART_BLOCK) traits.fp8 = plan->options.fp8;
+        if (has_other_loss) traits.loss = (hy_preference){0};
         hy_unit_init(&plan->kinds[kind], &model->shape, &traits);
     }
     return HY_OK;

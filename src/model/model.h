@@ -64,9 +64,10 @@ typedef struct hy_batch_options {
     bool offloads;       /* kept activations move through a ring: hy_batch_plan_offload */
     int32_t ring_depth;  /* of that ring; 0: HY_OFFLOAD_DEPTH */
     bool is_training;    /* false: only evaluation and logits */
-    bool has_doc_starts; /* document masks will be given */
+    bool has_doc_starts; /* document masks will be given; a loss of pairs needs them */
     bool is_sizing;      /* only for bytes and op lists: nothing is prepared, it cannot run */
-    bool has_any_rows;   /* passes may have fewer rows, so no op is used that needs a full batch */
+    bool has_any_rows;   /* passes may have fewer rows, so no op is used that needs a full batch;
+                            the loss is that of the next token */
     uint64_t budget;     /* device bytes available, which decide the chunks; 0: all */
     hy_fp8_use fp8;      /* training: fp8 matmuls in the blocks; dtype is then bf16 */
 } hy_batch_options;

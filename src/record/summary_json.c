@@ -122,6 +122,7 @@ hy_status hy_summary_to_json(const hy_summary *s, const hy_summary_extras *extra
         hy_json_put_int(&w, "tokens_unknown", s->tokens_unknown);
     }
     if (s->row_losses[0]) hy_json_put_string(&w, "row_losses", s->row_losses);
+    if (s->task[0]) hy_json_put_string(&w, "task", s->task);
     hy_json_put_string(&w, "out", s->out);
     if (extras->command[0]) hy_json_put_string(&w, "command", extras->command);
     put_results(s, &w);

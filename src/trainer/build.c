@@ -23,6 +23,7 @@
 #include "trainer/ranks.h"
 #include "trainer/recording.h"
 #include "trainer/recovery.h"
+#include "trainer/reference.h"
 #include "trainer/resumed_adapters.h"
 #include "trainer/saving.h"
 #include "trainer/summary.h"

@@ -1,6 +1,7 @@
 /* model_provider.c: the model and data of the settings as a provider. See provider.h.
  *
  * The engine's passes compute gradients and losses; a loader reads the batches ahead. */
+#include <stdio.h>
 #include <string.h>
 
 #include "data/fingerprint.h"
@@ -50,10 +51,42 @@ static hy_status open_rows(hy_trainer *t, const hy_dataset_facts *facts) {
     return HY_OK;
 }
 
+/* "dpo, beta 0.1; the reference is the model with its adapters off, in every step" */
+static void describe_task(const hy_settings *s, char *out, size_t size) {
+    hy_preference p = hy_preference_from_settings(s);
+    char margin[48] = "", likelihood[64] = "";
+    const char *reference = !hy_preference_has_reference(p.kind) ? ""
+                            : hy_settings_reference_is_inline(s)
+                                ? "; the reference is the model with its adapters off, in every step"
+                                : "; the reference is the model before training, computed once";
+    if (p.kind == HY_LOSS_NEXT_TOKEN) return;
+    if (p.margin > 0) snprintf(margin, sizeof margin, ", margin %g", (double)p.margin);
+    if (p.likelihood > 0)
+        snprintf(likelihood, sizeof likelihood, ", likelihood %g", (double)p.likelihood);
+    snprintf(out, size, "%s, beta %g%s%s%s", hy_choice_name("task", (int)p.kind), (double)p.beta,
+             margin, likelihood, reference);
+}
+
+/* A reference with the adapters off is the model before training only if nothing else is trained. */
+static hy_status check_task(const hy_trainer *t) {
+    const hy_params *params = &t->engine->model->params;
+    if (!hy_settings_reference_is_inline(t->settings)) return HY_OK;
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *p = &params->list[i];
+        HY_FAIL_IF(p->is_trainable && !hy_is_adapter(p->kind), HY_ERR_INPUT,
+                   "preference.reference = inline computes with the adapters off, but this run "
+                   "trains %s: train only adapters (--lora), or use --reference once",
+                   p->name);
+    }
+    return HY_OK;
+}
+
 static hy_status open_data(hy_provider *p, hy_trainer *t) {
     const hy_settings *s = t->settings;
     bool is_resumed = s->save.resume[0] != 0, is_kept = is_resumed || strcmp(s->out, "none") != 0;
     (void)p;
+    HY_TRY(check_task(t));
+    describe_task(s, t->data.task, sizeof t->data.task);
     HY_TRY(hy_trainer_refuse(t, check_weights(t)));
     hy_status status = hy_engine_open_data(t->engine, false, &t->data.set);
     bool is_moved = strcmp(s->data, "builtin") != 0 && !strchr(s->data, ',') &&

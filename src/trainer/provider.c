@@ -26,6 +26,9 @@ static hy_status check_settings(int32_t ranks, const hy_settings *s) {
                "eval.eval_rows is \"%s\": a custom model or loop computes its own validations; "
                "accepted: empty",
                s->eval.eval_rows);
+    HY_FAIL_IF(s->task != HY_LOSS_NEXT_TOKEN, HY_ERR_INPUT,
+               "task is %s: a custom model or loop computes its own loss; accepted: next-token",
+               hy_choice_name("task", (int)s->task));
     HY_FAIL_IF(strcmp(s->train.train, "all") != 0, HY_ERR_INPUT,
                "train.train is \"%s\": a custom model always trains all parameters that you list",
                s->train.train);

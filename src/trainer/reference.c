@@ -124,7 +124,8 @@ hy_status hy_reference_take(hy_trainer *t) {
                "the reference of streamed rows cannot be computed once; read them whole "
                "(--stream-rows off), or train adapters with --reference inline");
     t->data.reference = calloc((size_t)facts->pair_count, sizeof *t->data.reference);
-    HY_FAIL_IF(!t->data.reference, HY_ERR_MEMORY, "not enough memory for the reference of %llu pairs",
+    HY_FAIL_IF(!t->data.reference, HY_ERR_MEMORY,
+               "not enough memory for the reference of %llu pairs",
                (unsigned long long)facts->pair_count);
     if (t->resumed[0]) {
         HY_TRY(read_resumed(t));

@@ -181,6 +181,7 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
         .checkpoint_frozen_bytes = hy_rows_saved_frozen(t->engine->state->rows),
     };
     summarise_data(hy_trainer_data(t), &out);
+    out.task = t->data.task;
     count_matmuls(t, &out.block_matmuls, &out.fp8_matmuls);
     hy_trainer_utilisation(t, out.tokens_per_second, &out.mfu, &out.sol);
     for (int i = 0; i < HY_PHASE_COUNT; i++) summarise_phase(t, (hy_phase)i, &out.phases[i]);

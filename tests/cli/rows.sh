@@ -460,8 +460,8 @@ test_show_rows_shows_each_part_of_a_long_text_and_each_path() {
     rows 9 > sums.jsonl
     run_tiny --data texts.jsonl,sums.jsonl --show-rows 1
     expect_code 0
-    expect_out "row 1, texts.jsonl:1: 33 tokens, 32 counted; part 1 of 2 of a long text"
-    expect_out "row 1, texts.jsonl:1: 29 tokens, 28 counted; part 2 of 2 of a long text"
+    expect_out "row 1, texts.jsonl:1: 33 tokens, 32 counted; part 1 of 2 of the row"
+    expect_out "row 1, texts.jsonl:1: 29 tokens, 28 counted; part 2 of 2 of the row"
     expect_out "row 2, sums.jsonl:1: "
 }
 
