@@ -109,6 +109,8 @@ START_TEST(what_does_not_apply_is_left_out) {
     hy_step_line line = {.val_loss = NAN, .step = {.reason = "", .obstacle = "because"}};
     hy_text text = {0};
     line.step.residual_cosine = line.step.residual_length = NAN;
+    line.step.train_pair_accuracy = NAN;
+    line.step.train_reward_chosen = line.step.train_reward_rejected = NAN;
     for (size_t i = 0; i < HY_SCORE_FIELDS; i++)
         *(double *)(void *)((char *)&line + hy_score_fields[i].from) = NAN;
     line.step.gpu.power_watts = 9; /* of a card that says nothing */

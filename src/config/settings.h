@@ -39,10 +39,10 @@ typedef struct hy_settings {
     bool is_cpu_mem_own;          /* the user set cpu_mem, not the file of a card; likewise */
     /* top level */
     hy_profile profile;
+    hy_loss_kind task;
     char model[HY_TEXT_MAX];     /* preset, .cfg file with a shape, or a model's files */
     char init_from[HY_TEXT_MAX]; /* "": new weights; else a checkpoint */
-    hy_loss_kind task;
-    char data[HY_TEXT_MAX]; /* builtin, file or folder */
+    char data[HY_TEXT_MAX];      /* builtin, file or folder */
     char val_data[HY_TEXT_MAX];
     char name[HY_TEXT_MAX], notes[HY_TEXT_MAX]; /* for reports */
     char out[HY_TEXT_MAX];   /* "": runs/<model>-<date-time>; "none": write nothing */

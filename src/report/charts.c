@@ -56,12 +56,21 @@ typedef struct chart {
         LAYER(key, HY_QUANTS, "quants"), LAYER(key, HY_DATA, "data")
 
 static const chart charts[] = {
-    {"loss", "Loss", "nats per token", HY_FIGURE_LOSS, .is_wide = true,
+    {"loss", "Loss", "nats per token; of pairs of answers, per pair", HY_FIGURE_LOSS,
+     .is_wide = true,
      .curves = {{STEPS("loss"), "training", IS_NOISY}, {ALL("val_loss"), "held-out", IS_DOTS}}},
     {"accuracy", "Accuracy on rows", "% of the rows, with its standard error", HY_FIGURE_PERCENT,
      .curves = {{ALL("accuracy"), "accuracy", IS_DOTS, "accuracy_error"},
                 {ALL("accuracy_norm"), "by length", IS_DOTS, "accuracy_norm_error"},
                 {ALL("greedy_accuracy"), "greedy", IS_DOTS, "greedy_accuracy_error"}}},
+    {"pairs", "Accuracy on pairs", "% of the pairs whose chosen answer has the larger reward",
+     HY_FIGURE_PERCENT,
+     .curves = {{STEPS("train_pair_accuracy"), "training", IS_NOISY},
+                {ALL("pair_accuracy"), "held-out", IS_DOTS, "pair_accuracy_error"}}},
+    {"rewards", "Rewards", "means over the pairs of a step", HY_FIGURE_NUMBER,
+     .curves = {{STEPS("train_reward_chosen"), "chosen answers", IS_NOISY},
+                {STEPS("train_reward_rejected"), "rejected answers", IS_NOISY},
+                {ALL("reward_margin"), "held-out, chosen minus rejected", IS_DOTS}}},
     {"lr", "Learning rate", "per step", HY_FIGURE_SMALL, .is_from_zero = true,
      .curves = {{ALL("lr"), "learning rate", IS_LINE}}},
     {"grad_norm", "Gradient norm", "before clipping", HY_FIGURE_NUMBER, .is_log = true,

@@ -88,6 +88,8 @@ static void add_cards(hy_page *page) {
              noted(note, "standard error ", HY_FIGURE_PERCENT, t->accuracy_error));
     add_card(html, "Greedy accuracy", HY_FIGURE_PERCENT, t->greedy_accuracy,
              noted(note, "standard error ", HY_FIGURE_PERCENT, t->greedy_error));
+    add_card(html, "Accuracy on pairs", HY_FIGURE_PERCENT, t->pair_accuracy,
+             noted(note, "standard error ", HY_FIGURE_PERCENT, t->pair_error));
     add_card(html, "Training loss", HY_FIGURE_LOSS, t->final_loss,
              noted(note, "mean of the last steps (at most 32); began at ", HY_FIGURE_LOSS,
                    t->first_loss));
@@ -120,6 +122,8 @@ static const compared rows[] = {
     {"accuracy on rows", HY_FIGURE_PERCENT, OF(accuracy)},
     {"accuracy on rows, by length", HY_FIGURE_PERCENT, OF(accuracy_norm)},
     {"greedy accuracy on rows", HY_FIGURE_PERCENT, OF(greedy_accuracy)},
+    {"accuracy on pairs", HY_FIGURE_PERCENT, OF(pair_accuracy)},
+    {"reward margin", HY_FIGURE_NUMBER, OF(reward_margin)},
     {"training loss, mean of the last steps (at most 32)", HY_FIGURE_LOSS, OF(final_loss)},
     {"steps", HY_FIGURE_COUNT, OF(steps)},
     {"predicted steps", HY_FIGURE_COUNT, OF(predicted_steps)},

@@ -38,6 +38,9 @@ static void add_point(const hy_run_point *p, hy_run_totals *out) {
     take_if_known(&out->accuracy_norm, 100 * p->accuracy_norm);
     take_if_known(&out->greedy_accuracy, 100 * p->greedy_accuracy);
     take_if_known(&out->greedy_error, 100 * p->greedy_accuracy_error);
+    take_if_known(&out->pair_accuracy, 100 * p->pair_accuracy);
+    take_if_known(&out->pair_error, 100 * p->pair_accuracy_error);
+    take_if_known(&out->reward_margin, p->reward_margin);
     take_if_known(&out->spent, p->spent);
     take_if_known(&out->confidence, p->confidence);
     out->best_val_loss = fmin(out->best_val_loss, p->val_loss);
@@ -99,6 +102,9 @@ void hy_run_total(const hy_run *run, hy_run_totals *out) {
                            .accuracy_error = NAN,
                            .accuracy_norm = NAN,
                            .greedy_accuracy = NAN,
+                           .pair_accuracy = NAN,
+                           .pair_error = NAN,
+                           .reward_margin = NAN,
                            .greedy_error = NAN,
                            .spent = NAN,
                            .confidence = NAN,
