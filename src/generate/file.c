@@ -92,8 +92,9 @@ static void put_answers(hy_json_writer *w, const waiting_row *r) {
     if (is_list) hy_json_close_array(w);
 }
 
-/* The head, and the members of one more object. error: why the row has no answer, or NULL. */
-static hy_status write_line(waiting_row *r, const char *error) {
+/* The head, and the members of one more object. error: why the row has no answer, or NULL. Not
+ * r->line itself: the other thread writes that to the file as soon as it is not empty. */
+static hy_status make_line(waiting_row *r, const char *error, hy_text *line) {
     hy_text members = {0};
     hy_json_writer w;
     hy_json_begin(&w, &members, false);
@@ -104,11 +105,11 @@ static hy_status write_line(waiting_row *r, const char *error) {
         put_answers(&w, r);
     hy_json_close_object(&w);
     hy_text_add(&members, "\n");
-    hy_text_add_bytes(&r->line, r->head.data, r->head.size);
-    if (r->head.size > 1) hy_text_add(&r->line, ",");
-    hy_text_add(&r->line, hy_text_string(&members) + 1);
+    hy_text_add_bytes(line, r->head.data, r->head.size);
+    if (r->head.size > 1) hy_text_add(line, ",");
+    hy_text_add(line, hy_text_string(&members) + 1);
     hy_status status = hy_text_status(&members);
-    if (status == HY_OK) status = hy_text_status(&r->line);
+    if (status == HY_OK) status = hy_text_status(line);
     hy_text_free(&members);
     hy_text_free(&r->head);
     return status;
@@ -217,6 +218,7 @@ static void show(file_job *job) {
 /* All answers of the row have ended. A row that was stopped is asked again by the next call. */
 static void finish_row(waiting_row *r) {
     file_job *job = r->job;
+    hy_text line = {0};
     hy_status status = HY_OK;
     bool is_finite = true;
     for (int32_t i = 0; i < job->how.answers; i++)
@@ -229,9 +231,13 @@ static void finish_row(waiting_row *r) {
                          (unsigned long long)r->line_number);
     bool is_skipped = !is_finite && job->options.skips_bad;
     if (!r->is_stopped && (is_finite || is_skipped))
-        status = write_line(r, is_skipped ? hy_error_message() : NULL);
+        status = make_line(r, is_skipped ? hy_error_message() : NULL, &line);
     free_answers(r);
     pthread_mutex_lock(&job->lock);
+    if (status == HY_OK)
+        r->line = line;
+    else
+        hy_text_free(&line);
     if (status != HY_OK) break_off(job, status);
     job->state.bad += is_skipped;
     job->asked--;
@@ -298,7 +304,7 @@ static hy_status ask_row(file_job *job, hy_asked_row *asked, const hy_row *row) 
     pthread_mutex_lock(&job->lock); /* its answers wait until it is counted */
     if (status == HY_OK) status = add_request(job, r, asked);
     bool is_asked = status == HY_OK, is_bad = status == HY_ERR_INPUT && job->options.skips_bad;
-    if (is_bad) status = write_line(r, hy_error_message());
+    if (is_bad) status = make_line(r, hy_error_message(), &r->line);
     if (!is_asked) free_answers(r);
     if (status != HY_OK) hy_text_free(&r->head);
     job->asked += is_asked;

@@ -29,6 +29,27 @@ test_rows_keep_their_order_whatever_runs_beside_them() {
     done
 }
 
+# A long row takes long to write, while other rows are being read.
+test_long_rows_are_written_whole() {
+    make_model
+    note=$(printf '%500000s' '' | tr ' ' x)
+    i=0
+    while [ $i -lt 40 ]; do
+        echo '{"id": '$i', "note": "'"$note"'", "prompt": "Nina", "max_tokens": 1}'
+        yes '{"without": "prompt"}' | head -n 100
+        i=$((i + 1))
+    done > prompts.jsonl
+    for _ in 1 2 3 4; do
+        answer --skip-bad --streams 8 --overwrite
+        expect_code 0
+        whole=$(awk '/^{"id":[0-9]+,"note":"x+","prompt":"Nina","max_tokens":1,"text":".*}$/ {
+            count += gsub(/x/, "") > 500000 }
+            END { print count + 0 }' answers.jsonl)
+        expect_same "$whole" 40 "long rows"
+        expect_same "$(wc -l < answers.jsonl)" 4040 "rows"
+    done
+}
+
 # Kills the command when the file has so many rows; the next one goes on.
 test_a_killed_command_is_continued() {
     make_answers 300
