@@ -38,14 +38,15 @@ typedef enum hy_status {
 } hy_status;
 
 /* Warmup runs once; then a run cycles through Full, Predict and Correct. Evaluate is a validation
- * between two steps. */
+ * between two steps. Reference measures pairs of answers with the model before training. */
 typedef enum hy_phase {
     HY_WARMUP = 0,
     HY_FULL = 1,
     HY_PREDICT = 2,
     HY_CORRECT = 3,
     HY_EVALUATE = 4,
-    HY_PHASE_COUNT = 5
+    HY_REFERENCE = 5,
+    HY_PHASE_COUNT = 6
 } hy_phase;
 
 /* Element types. Sizes: hy_dtype_size(). */

@@ -80,6 +80,25 @@ START_TEST(both_ways_to_compute_the_reference_agree) {
 }
 END_TEST
 
+/* Policy and reference run the same ops, in narrow types and with a quantised base, too. */
+START_TEST(in_every_type_policy_and_reference_agree_to_the_bit) {
+    static const char *const precision[] = {"fp8", "bf16", "fp16", "bf16", "fp32"};
+    static const char *const frozen[] = {"auto", "nf4", "auto", "int8", "nf4"};
+    hy_step_info info;
+    hy_trainer *t =
+        small_trainer(PAIRS_RUN, "none", NULL,
+                      PAIRS("data", rows, "task", "dpo", "lora", "true", "precision", precision[_i],
+                            "frozen_dtype", frozen[_i], "width", "64", "mlp_width", "128",
+                            "lora_dropout", "0.1", "recompute", _i % 2 ? "all" : "none"));
+    must(hy_trainer_step(t, &info));
+    ck_assert_double_eq(info.train_reward_chosen, 0);
+    ck_assert_double_eq(info.train_reward_rejected, 0);
+    for (int i = 0; i < 6; i++) must(hy_trainer_step(t, &info));
+    ck_assert_double_ne(info.train_reward_chosen, info.train_reward_rejected);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 /* The loss is a mean over the pairs of a step, however it is split. */
 START_TEST(micro_batches_and_packing_weigh_pairs_alike) {
     double losses[2][4];
@@ -242,6 +261,7 @@ static Suite *make_suite(void) {
     tcase_add_checked_fixture(cases, write_rows, drop_rows);
     tcase_add_loop_test(cases, a_run_learns_to_prefer_the_chosen_answer, 0, TASKS);
     tcase_add_loop_test(cases, both_ways_to_compute_the_reference_agree, 0, 2);
+    tcase_add_loop_test(cases, in_every_type_policy_and_reference_agree_to_the_bit, 0, 5);
     tcase_add_loop_test(cases, micro_batches_and_packing_weigh_pairs_alike, 0, TASKS);
     tcase_add_loop_test(cases, places_and_recompute_change_no_bit, 0, 2 * TASKS);
     tcase_add_loop_test(cases, validations_and_jumps_work_on_pairs, 0, TASKS);

@@ -232,13 +232,13 @@ static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *su
         const hy_phase_summary *phase = &summary->phases[p];
         if (phase->steps == 0) continue;
         double tokens = (double)phase->steps * (double)summary->tokens_per_step;
-        /* Predict and Evaluate train on no tokens. */
-        bool trains = p != HY_PREDICT && p != HY_EVALUATE && phase->seconds > 0;
-        /* Jumps and validations are not steps. */
+        /* Predict, Evaluate and Reference train on no tokens. */
+        bool trains = p != HY_PREDICT && p < HY_EVALUATE && phase->seconds > 0;
+        /* Jumps and measurements are not steps. */
         char count[48];
         snprintf(count, sizeof count, "%s%s", hy_cli_count(phase->steps).text,
                  p == HY_PREDICT    ? phase->steps == 1 ? " jump" : " jumps"
-                 : p == HY_EVALUATE ? phase->steps == 1 ? " time" : " times"
+                 : p >= HY_EVALUATE ? phase->steps == 1 ? " time" : " times"
                                     : "");
         hy_cli_table_row(
             &table, hy_phase_name((hy_phase)p), count, hy_cli_duration(phase->seconds).text,
@@ -348,6 +348,7 @@ static void add_memory_rows(hy_cli_table *table, const hy_phase_summary *phase, 
 static bool is_phase_shown(const hy_summary *summary, int phase, bool is_plan) {
     bool needs_prediction = phase == HY_PREDICT || phase == HY_CORRECT;
     if (!is_plan) return summary->phases[phase].steps > 0;
+    if (phase == HY_REFERENCE) return summary->measures_reference;
     return !needs_prediction || strcmp(summary->predictor, "none") != 0;
 }
 

@@ -161,7 +161,8 @@ hy_dtype_choice hy_settings_precision(const hy_settings *s, hy_phase phase) {
     case HY_PREDICT: asked = s->phases.precision_predict; break;
     case HY_CORRECT: asked = s->phases.precision_correct; break;
     case HY_EVALUATE:
-    case HY_PHASE_COUNT: break; /* no row has this precision: Evaluate has Full's */
+    case HY_REFERENCE:
+    case HY_PHASE_COUNT: break; /* no row has this precision: these have Full's */
     }
     return asked == HY_DTYPE_SAME ? s->train.precision : asked;
 }

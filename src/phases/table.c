@@ -17,4 +17,9 @@ const hy_phase_row hy_phase_table[HY_PHASE_COUNT] = {
                      .precision = HY_FULL,
                      .borrower = HY_BORROWS_BATCH,
                      .back = HY_RETURNS_AT_END},
+    [HY_REFERENCE] = {.phase = HY_REFERENCE,
+                      .passes = HY_RUNS_FORWARD,
+                      .precision = HY_FULL,
+                      .borrower = HY_BORROWS_BATCH,
+                      .back = HY_RETURNS_AT_END},
 };

@@ -33,6 +33,7 @@ void hy_put_ranks(hy_json_writer *w, const hy_ranks_info *ranks) {
 static void put_phases(const hy_summary *s, hy_json_writer *w) {
     hy_json_open_object(w, "phases");
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        if (i == HY_REFERENCE && !s->measures_reference) continue;
         const hy_phase_summary *p = &s->phases[i];
         hy_json_open_object(w, hy_phase_name((hy_phase)i));
         hy_json_put_int(w, "steps", p->steps);

@@ -45,9 +45,9 @@ static void add_phases(hy_page *page, int r) {
         hy_text_addf(html, "<tr><th scope=\"row\"><i class=\"swatch phase%d\"></i>%s", p,
                      hy_phase_name((hy_phase)p));
         hy_html_cell(html, HY_FIGURE_COUNT, phase->steps);
-        /* Jumps and validations are not steps. */
+        /* Jumps and measurements are not steps. */
         if (p == HY_PREDICT) hy_text_add(html, phase->steps == 1 ? " jump" : " jumps");
-        if (p == HY_EVALUATE) hy_text_add(html, phase->steps == 1 ? " time" : " times");
+        if (p >= HY_EVALUATE) hy_text_add(html, phase->steps == 1 ? " time" : " times");
         hy_html_cell(html, HY_FIGURE_TIME, phase->seconds);
         hy_html_cell(html, HY_FIGURE_SHORT,
                      trains ? phase->steps * per_step / phase->seconds : NAN);

@@ -55,10 +55,11 @@ static hy_status open_rows(hy_trainer *t, const hy_dataset_facts *facts) {
 static void describe_task(const hy_settings *s, char *out, size_t size) {
     hy_preference p = hy_preference_from_settings(s);
     char margin[48] = "", likelihood[64] = "";
-    const char *reference = !hy_preference_has_reference(p.kind) ? ""
-                            : hy_settings_reference_is_inline(s)
-                                ? "; the reference is the model with its adapters off, in every step"
-                                : "; the reference is the model before training, computed once";
+    const char *reference =
+        !hy_preference_has_reference(p.kind) ? ""
+        : hy_settings_reference_is_inline(s)
+            ? "; the reference is the model with its adapters off, in every step"
+            : "; the reference is the model before training, computed once";
     if (p.kind == HY_LOSS_NEXT_TOKEN) return;
     if (p.margin > 0) snprintf(margin, sizeof margin, ", margin %g", (double)p.margin);
     if (p.likelihood > 0)

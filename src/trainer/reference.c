@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "trainer/ranks.h"
 #include "trainer/recovery.h"
+#include "trainer/throughput.h"
 
 #define FILE_NAME "reference.bin"
 
@@ -55,6 +57,20 @@ static hy_status measure(hy_trainer *t, hy_split split) {
     } while (status != HY_OK);
     t->engine->retries.in_a_row = 0;
     return HY_OK;
+}
+
+/* Both splits, in the phase Reference. */
+static hy_status measure_all(hy_trainer *t) {
+    const hy_phase_row *before = hy_engine_phase(t->engine);
+    hy_account account;
+    hy_account_open(t, &account);
+    HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[HY_REFERENCE]));
+    hy_status status = measure(t, HY_TRAIN);
+    if (status == HY_OK) status = measure(t, HY_VAL);
+    if (status == HY_OK) t->progress->phases.steps[HY_REFERENCE]++;
+    hy_account_close(t, &account);
+    hy_status left = hy_engine_enter_phase(t->engine, before);
+    return status != HY_OK ? status : left;
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -116,10 +132,12 @@ hy_status hy_reference_keep(hy_trainer *t) {
 hy_status hy_reference_take(hy_trainer *t) {
     const hy_dataset_facts *facts = t->data.set ? hy_dataset_describe(t->data.set) : NULL;
     if (!is_needed(t)) return HY_OK;
-    HY_FAIL_IF(t->team, HY_ERR_INPUT,
-               "task %s with several ranks needs adapters and --reference inline: a reference that "
-               "is computed once is not shared between ranks",
-               hy_choice_name("task", (int)t->settings->task));
+    if (t->team)
+        return hy_ranks_agree(
+            t, hy_fail(HY_ERR_INPUT,
+                       "task %s with several ranks needs adapters and --reference inline: a "
+                       "reference that is computed once is not shared between ranks",
+                       hy_choice_name("task", (int)t->settings->task)));
     HY_FAIL_IF(facts->pair_count == 0, HY_ERR_INPUT,
                "the reference of streamed rows cannot be computed once; read them whole "
                "(--stream-rows off), or train adapters with --reference inline");
@@ -127,12 +145,7 @@ hy_status hy_reference_take(hy_trainer *t) {
     HY_FAIL_IF(!t->data.reference, HY_ERR_MEMORY,
                "not enough memory for the reference of %llu pairs",
                (unsigned long long)facts->pair_count);
-    if (t->resumed[0]) {
-        HY_TRY(read_resumed(t));
-    } else {
-        HY_TRY(measure(t, HY_TRAIN));
-        HY_TRY(measure(t, HY_VAL));
-    }
+    HY_TRY(t->resumed[0] ? read_resumed(t) : measure_all(t));
     hy_dataset_set_reference(t->data.set, (const float(*)[2])t->data.reference);
     return HY_OK;
 }

@@ -182,6 +182,8 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
     };
     summarise_data(hy_trainer_data(t), &out);
     out.task = t->data.task;
+    out.measures_reference =
+        hy_preference_has_reference(s->task) && !hy_settings_reference_is_inline(s);
     count_matmuls(t, &out.block_matmuls, &out.fp8_matmuls);
     hy_trainer_utilisation(t, out.tokens_per_second, &out.mfu, &out.sol);
     for (int i = 0; i < HY_PHASE_COUNT; i++) summarise_phase(t, (hy_phase)i, &out.phases[i]);

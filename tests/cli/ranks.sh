@@ -138,6 +138,31 @@ test_two_ranks_train_what_one_does_and_rank_0_prints() {
         "" "losses that differ"
 }
 
+# Losses are means over the pairs of all ranks, and so are accuracies and rewards.
+test_two_ranks_learn_from_pairs_what_one_does() {
+    for i in $(seq 0 99); do
+        echo '{"prompt": "'$((i % 9))'?", "chosen": "yes '$i'", "rejected": "no"}'
+    done > pairs.jsonl
+    for task in "simpo" "dpo --lora"; do
+        for ranks in 1 2; do
+            # shellcheck disable=SC2086
+            run_tiny --data pairs.jsonl --task $task --ranks $ranks --predictor none --out out$ranks --overwrite
+            expect_code 0
+            sed -n 's/.*"train_pair_accuracy":\([0-9.]*\),"train_reward_chosen":\([0-9.e-]*\).*/\1 \2/p' \
+                out$ranks/metrics.jsonl > rewards$ranks
+            losses out$ranks > losses$ranks
+        done
+        expect_same "$(wc -l < rewards1)" "$(wc -l < losses1)" "steps with rewards"
+        expect_same "$(paste losses1 losses2 rewards1 rewards2 | awk '{
+            if (NF != 6) print
+            a = $1 - $2; b = $3 - $5; c = $4 - $6
+            if (a * a > 1e-8 || b * b > 1e-8 || c * c > 1e-6) print }')" "" "$task: steps that differ"
+    done
+    run_tiny --data pairs.jsonl --task dpo --ranks 2 --out three
+    expect_code 2
+    expect_lines "$stderr" "--reference inline" 1
+}
+
 test_ranks_are_shown_at_the_start_at_the_end_and_in_the_record() {
     run_tiny --ranks 1 --out one
     expect_code 0

@@ -67,7 +67,7 @@ def make_rows(path):
     return rows
 
 
-def run_ours(program, folder, task, values, lora=False):
+def run_ours(program, folder, task, values, flags=()):
     out = os.path.join(folder, "run-" + task.replace(" ", "-"))
     command = [program, "--model", os.path.join(folder, "model"), "--data", os.path.join(folder, "rows.jsonl"),
                "--task", task.split()[0], "--out", out, "--overwrite", "--steps", STEPS, "--batch-size", 1,
@@ -78,11 +78,14 @@ def run_ours(program, folder, task, values, lora=False):
                "--likelihood", values["likelihood"]]
     if "margin" in values:
         command += ["--simpo-margin", values["margin"]]
-    subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([str(word) for word in [*command, *flags]], check=True, stdout=subprocess.DEVNULL)
     with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
     steps = [line for line in lines if "loss" in line and "event" not in line]
-    return steps, transformers.AutoModelForCausalLM.from_pretrained(os.path.join(out, "model"), dtype=torch.float32)
+    model = os.path.join(out, "model")
+    if not os.path.isdir(model):
+        return steps, os.path.join(out, "adapter")
+    return steps, transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
 
 
 def encode(tokenizer, row):
@@ -172,6 +175,31 @@ def run_trl(folder, tokenizer, rows, task, values):
     return [line["loss"] for line in trainer.state.log_history if "loss" in line]
 
 
+def check_adapters(program, folder, tokenizer, rows):
+    """An adapter of ours goes on in TRL, and TRL's goes on here."""
+    import datasets
+    import peft
+    import trl
+
+    _, ours = run_ours(program, folder, "dpo", TASKS["dpo"], ["--lora", "--lora-rank", 4])
+    base = transformers.AutoModelForCausalLM.from_pretrained(os.path.join(folder, "model"), dtype=torch.float32)
+    model = peft.PeftModel.from_pretrained(base, ours, is_trainable=True)
+    before = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+    theirs = os.path.join(folder, "trl-adapter")
+    arguments = trl.DPOConfig(output_dir=theirs, max_steps=2, per_device_train_batch_size=PAIRS_PER_STEP,
+                              learning_rate=RATE, report_to="none", use_cpu=True, bf16=False, disable_tqdm=True,
+                              gradient_checkpointing=False, save_strategy="no", logging_steps=1)
+    trainer = trl.DPOTrainer(model=model, args=arguments, train_dataset=datasets.Dataset.from_list(rows),
+                             processing_class=tokenizer)
+    trainer.train()
+    has_moved = all(not torch.equal(p, before[name]) for name, p in model.named_parameters() if p.requires_grad)
+    trainer.save_model(theirs)
+    steps, _ = run_ours(program, folder, "dpo", TASKS["dpo"], ["--adapter", theirs])
+    begins = abs(steps[0]["loss"] - math.log(2)) < 1e-5 # the reference has the adapter
+    learns = steps[-1]["train_reward_chosen"] > steps[-1]["train_reward_rejected"]
+    return has_moved and begins and learns
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     torch.use_deterministic_algorithms(True)
@@ -202,6 +230,13 @@ def main():
             shown = trl_apart if isinstance(trl_apart, str) else f"{trl_apart:.1e}"
             print(f"{'ok    ' if is_right else 'FAILED'} {name:22} losses {apart[0]:.1e}  norms {apart[1]:.1e}  "
                   f"weights {weights:.1e}  TRL {shown}", flush=True)
+        try:
+            is_right = check_adapters(program, folder, tokenizer, rows)
+        except ImportError as missing:
+            print(f"left out: adapters ({missing})")
+        else:
+            failed += not is_right
+            print("ok     adapters go on in TRL and here" if is_right else "FAILED adapters")
     sys.exit(1 if failed else 0)
 
 
