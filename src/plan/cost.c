@@ -204,6 +204,7 @@ void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy
         out->update = walk_seconds(p, c, &w.update);
     }
     add_walk(p, c, &w.forward[1], c->accum - 1, out);
+    if (p->has_reference_pass) add_walk(p, c, &w.forward[1], c->accum, out);
     add_walk(p, c, &w.backward[0], 1, out);
     add_walk(p, c, &w.backward[1], c->accum - 1, out);
     /* Every jump reads and writes the predictor's state once. On disk this takes extra time. */

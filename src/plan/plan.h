@@ -82,6 +82,7 @@ typedef struct hy_plan_problem {
     bool has_master;
     bool has_places; /* groups place units off the device; the choice decides about the others */
     bool is_fp8;     /* Full uses fp8: its passes read the blocks' quantised weights */
+    bool has_reference_pass; /* one more forward pass per micro-batch */
     hy_plan_choice base; /* the defaults, and what the user fixed */
     hy_plan_open open;
     bool keeps_batch; /* base.batch is split only if nothing else fits */

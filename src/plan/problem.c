@@ -191,6 +191,7 @@ hy_status hy_plan_problem_begin(hy_plan_problem *p, const hy_plan_request *r, co
                            .window_steps = hy_plan_predicts(basis) ? window : 0,
                            .has_master = basis->types.has_low,
                            .is_fp8 = basis->types.is_fp8[HY_FULL],
+                           .has_reference_pass = hy_settings_reference_is_inline(r->settings),
                            .ignores_unfit = r->ignores_unfit,
                            .limits = {.device = device ? device : UINT64_MAX,
                                       .host = host ? (host > data ? host - data : 1) : UINT64_MAX,

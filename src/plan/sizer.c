@@ -146,9 +146,8 @@ static void time_pass(const hy_sizer *z, const hy_batch_plan *plan, hy_sized_pas
         out->backward += alike * hy_plan_pass_seconds(plan, unit, HY_PASS_BACKWARD, &z->speed);
     }
     out->head = hy_plan_pass_seconds(plan, head, HY_PASS_BACKWARD, &z->speed);
-    if (!z->spec.has_reference_pass) return;
-    out->forward *= 2;
-    out->head += hy_plan_pass_seconds(plan, head, HY_PASS_EVAL, &z->speed);
+    if (z->spec.has_reference_pass)
+        out->head += hy_plan_pass_seconds(plan, head, HY_PASS_EVAL, &z->speed);
 }
 
 hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *out) {
