@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "base/text.h"
+#include "config/derived.h"
 #include "memory/pinned.h"
 #include "plan/request.h"
 
