@@ -2,31 +2,13 @@
  * reference, exact resume, and what a run refuses. */
 #include <math.h>
 
-#include "base/text.h"
+#include "pair_rows.h"
 #include "small_run.h"
 
 #define PAIRS_RUN                                                                                  \
     "model nano layers 2 width 32 heads 4 mlp_width 48 seq_len 64 batch_size 2 steps 40 "          \
     "grad_accum_steps 2 lr 3e-3 lr_warmup_steps 3 sample_tokens 0 threads 2 device cpu "           \
     "predictor none val_fraction 0.2 "
-
-static char folder[256], rows[512];
-
-static void write_rows(void) {
-    hy_text text = {0};
-    temp_folder(folder);
-    for (int i = 0; i < 120; i++) {
-        int sum = i % 10 + i % 7;
-        hy_text_addf(&text,
-                     "{\"prompt\": \"%d+%d?\", \"chosen\": \"%d\", \"rejected\": \"no: %d\"}\n",
-                     i % 10, i % 7, sum, sum + 1 + i % 3);
-    }
-    snprintf(rows, sizeof rows, "%s/pairs.jsonl", folder);
-    must(hy_file_write_atomic(rows, text.data, text.size));
-    hy_text_free(&text);
-}
-
-static void drop_rows(void) { remove_folder(folder); }
 
 static const char *const tasks[] = {"dpo", "ipo", "orpo", "simpo"};
 enum { TASKS = 4 };

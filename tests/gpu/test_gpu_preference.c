@@ -1,9 +1,8 @@
 /* test_gpu_preference.c: pairs of answers on CUDA: the op that makes their losses, and runs. */
 #include "gpu_rig.h"
+#include "pair_rows.h"
 #include "pairs_rig.h"
 #include "small_run.h"
-
-#include "base/text.h"
 
 /* ---- the op ---------------------------------------------------------------------------------- */
 
@@ -19,24 +18,6 @@ END_TEST
     "model nano layers 2 width 64 heads 4 mlp_width 128 seq_len 128 batch_size 2 steps 40 "        \
     "grad_accum_steps 2 lr 3e-3 lr_warmup_steps 3 sample_tokens 0 predictor none val_fraction "    \
     "0.2 tune off tune_cache none "
-
-static char folder[256], rows[512];
-
-static void write_rows(void) {
-    hy_text text = {0};
-    temp_folder(folder);
-    for (int i = 0; i < 120; i++) {
-        int sum = i % 10 + i % 7;
-        hy_text_addf(&text,
-                     "{\"prompt\": \"%d+%d?\", \"chosen\": \"%d\", \"rejected\": \"no: %d\"}\n",
-                     i % 10, i % 7, sum, sum + 1 + i % 3);
-    }
-    snprintf(rows, sizeof rows, "%s/pairs.jsonl", folder);
-    must(hy_file_write_atomic(rows, text.data, text.size));
-    hy_text_free(&text);
-}
-
-static void drop_rows(void) { remove_folder(folder); }
 
 static const char *card(void) {
     const char *device = getenv("HYBRID_GPU_TESTS_DEVICE");
