@@ -17,8 +17,8 @@ enum { TASKS = 4 };
 
 START_TEST(a_run_learns_to_prefer_the_chosen_answer) {
     const char *const *with[] = {
-        PAIRS("data", rows, "task", tasks[_i]),
-        PAIRS("data", rows, "task", tasks[_i], "lora", "true", "lr", "1e-2")};
+        PAIRS("data", pair_rows, "task", tasks[_i]),
+        PAIRS("data", pair_rows, "task", tasks[_i], "lora", "true", "lr", "1e-2")};
     for (int k = 0; k < 2; k++) {
         hy_eval_info before, after;
         hy_step_info info;
@@ -48,7 +48,7 @@ START_TEST(both_ways_to_compute_the_reference_agree) {
     double losses[2][6];
     for (int i = 0; i < 2; i++) {
         hy_trainer *t = small_trainer(PAIRS_RUN, "none", NULL,
-                                      PAIRS("data", rows, "task", tasks[_i], "lora", "true",
+                                      PAIRS("data", pair_rows, "task", tasks[_i], "lora", "true",
                                             "reference", i ? "once" : "inline"));
         next_losses(t, 6, losses[i]);
         hy_trainer_destroy(t);
@@ -69,9 +69,9 @@ START_TEST(in_every_type_policy_and_reference_agree_to_the_bit) {
     hy_step_info info;
     hy_trainer *t =
         small_trainer(PAIRS_RUN, "none", NULL,
-                      PAIRS("data", rows, "task", "dpo", "lora", "true", "precision", precision[_i],
-                            "frozen_dtype", frozen[_i], "width", "64", "mlp_width", "128",
-                            "lora_dropout", "0.1", "recompute", _i % 2 ? "all" : "none"));
+                      PAIRS("data", pair_rows, "task", "dpo", "lora", "true", "precision",
+                            precision[_i], "frozen_dtype", frozen[_i], "width", "64", "mlp_width",
+                            "128", "lora_dropout", "0.1", "recompute", _i % 2 ? "all" : "none"));
     must(hy_trainer_step(t, &info));
     ck_assert_double_eq(info.train_reward_chosen, 0);
     ck_assert_double_eq(info.train_reward_rejected, 0);
@@ -86,9 +86,10 @@ START_TEST(micro_batches_and_packing_weigh_pairs_alike) {
     double losses[2][4];
     static const char *const batch[] = {"4", "1"}, *const accum[] = {"1", "4"};
     for (int i = 0; i < 2; i++) {
-        hy_trainer *t = small_trainer(PAIRS_RUN, "none", NULL,
-                                      PAIRS("data", rows, "task", tasks[_i], "batch_size", batch[i],
-                                            "grad_accum_steps", accum[i], "dynamic_batch", "off"));
+        hy_trainer *t =
+            small_trainer(PAIRS_RUN, "none", NULL,
+                          PAIRS("data", pair_rows, "task", tasks[_i], "batch_size", batch[i],
+                                "grad_accum_steps", accum[i], "dynamic_batch", "off"));
         next_losses(t, 4, losses[i]);
         hy_trainer_destroy(t);
     }
@@ -101,12 +102,12 @@ END_TEST
 START_TEST(places_and_recompute_change_no_bit) {
     double plain[4], other[4];
     const char *lora = _i % 2 ? "true" : "false", *task = tasks[_i / 2];
-    hy_trainer *t =
-        small_trainer(PAIRS_RUN, "none", NULL, PAIRS("data", rows, "task", task, "lora", lora));
+    hy_trainer *t = small_trainer(PAIRS_RUN, "none", NULL,
+                                  PAIRS("data", pair_rows, "task", task, "lora", lora));
     next_losses(t, 4, plain);
     hy_trainer_destroy(t);
     t = small_trainer(PAIRS_RUN, "none", NULL,
-                      PAIRS("data", rows, "task", task, "lora", lora, "recompute", "all",
+                      PAIRS("data", pair_rows, "task", task, "lora", lora, "recompute", "all",
                             "weights_place", "pinned", "optim_place", "pinned", "grads_place",
                             "pinned", "activations_place", "pinned"));
     next_losses(t, 4, other);
@@ -118,11 +119,11 @@ END_TEST
 START_TEST(validations_and_jumps_work_on_pairs) {
     hy_eval_info first, second;
     hy_step_info info;
-    hy_trainer *t =
-        small_trainer(PAIRS_RUN, "none", NULL,
-                      PAIRS("data", rows, "task", tasks[_i], "predictor", "line", "fork_budget",
-                            "0", "confidence_threshold", "0", "full_steps", "4", "correct_steps",
-                            "2", "predict_from", "0", "lora", _i == 0 ? "true" : "false"));
+    hy_trainer *t = small_trainer(PAIRS_RUN, "none", NULL,
+                                  PAIRS("data", pair_rows, "task", tasks[_i], "predictor", "line",
+                                        "fork_budget", "0", "confidence_threshold", "0",
+                                        "full_steps", "4", "correct_steps", "2", "predict_from",
+                                        "0", "lora", _i == 0 ? "true" : "false"));
     bool has_jumped = false;
     for (int i = 0; i < 36 && !has_jumped; i++) {
         must(hy_trainer_step(t, &info));
@@ -142,14 +143,15 @@ END_TEST
 START_TEST(a_run_resumes_bit_for_bit) {
     const char *task = tasks[_i % TASKS];
     check_resume(PAIRS_RUN, NULL,
-                 PAIRS("data", rows, "task", task, "lora", _i < TASKS ? "false" : "true"), 5, 6);
+                 PAIRS("data", pair_rows, "task", task, "lora", _i < TASKS ? "false" : "true"), 5,
+                 6);
 }
 END_TEST
 
 static void save_and_end(char out[256]) {
     double losses[2];
     temp_folder(out);
-    hy_trainer *t = small_trainer(PAIRS_RUN, out, NULL, PAIRS("data", rows, "task", "dpo"));
+    hy_trainer *t = small_trainer(PAIRS_RUN, out, NULL, PAIRS("data", pair_rows, "task", "dpo"));
     next_losses(t, 2, losses);
     must(hy_trainer_save(t));
     hy_trainer_destroy(t);
@@ -158,7 +160,7 @@ static void save_and_end(char out[256]) {
 static void refuse_resume(const char *out, const char *why) {
     hy_trainer *t;
     hy_config *config =
-        small_run(PAIRS_RUN " resume auto", out, PAIRS("data", rows, "task", "dpo"));
+        small_run(PAIRS_RUN " resume auto", out, PAIRS("data", pair_rows, "task", "dpo"));
     must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, why);
     hy_config_destroy(config);
 }
@@ -179,7 +181,7 @@ START_TEST(a_resumed_run_needs_its_reference) {
     ck_assert_int_eq(remove(path), 0);
     hy_trainer *t;
     hy_config *config =
-        small_run(PAIRS_RUN " resume auto", out, PAIRS("data", rows, "task", "dpo"));
+        small_run(PAIRS_RUN " resume auto", out, PAIRS("data", pair_rows, "task", "dpo"));
     ck_assert_int_ne(hy_trainer_create(config, NULL, &t), HY_OK);
     ck_assert_ptr_nonnull(strstr(hy_error_message(), "log-probabilities that the model had"));
     hy_config_destroy(config);
@@ -194,15 +196,15 @@ START_TEST(what_cannot_be_trained_is_named) {
         const char *const *pairs;
         const char *why;
     } cases[] = {
-        {PAIRS("data", rows, "task", "dpo", "reference", "inline"),
+        {PAIRS("data", pair_rows, "task", "dpo", "reference", "inline"),
          "train only adapters (--lora), or use --reference once"},
-        {PAIRS("data", rows, "task", "dpo", "lora", "true", "lora_modules", "norm", "reference",
-               "inline"),
+        {PAIRS("data", pair_rows, "task", "dpo", "lora", "true", "lora_modules", "norm",
+               "reference", "inline"),
          "norm"},
-        {PAIRS("data", rows, "task", "dpo", "stream_rows", "on"), "--stream-rows off"},
+        {PAIRS("data", pair_rows, "task", "dpo", "stream_rows", "on"), "--stream-rows off"},
         {PAIRS("data", "builtin", "task", "dpo"), "pairs"},
-        {PAIRS("data", rows), "--task dpo"},
-        {PAIRS("data", rows, "task", "simpo", "loss_on", "all"), "loss_on is all"},
+        {PAIRS("data", pair_rows), "--task dpo"},
+        {PAIRS("data", pair_rows, "task", "simpo", "loss_on", "all"), "loss_on is all"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         hy_trainer *t;

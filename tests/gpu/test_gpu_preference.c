@@ -29,10 +29,10 @@ START_TEST(policy_and_reference_agree_to_the_bit) {
     static const char *const precision[] = {"fp32", "bf16", "bf16", "fp16", "fp8"};
     static const char *const frozen[] = {"auto", "auto", "nf4", "int8", "auto"};
     hy_step_info info;
-    hy_trainer *t =
-        small_trainer(RUN, "none", card(),
-                      PAIRS("data", rows, "task", "dpo", "lora", "true", "precision", precision[_i],
-                            "frozen_dtype", frozen[_i], "recompute", _i % 2 ? "all" : "none"));
+    hy_trainer *t = small_trainer(RUN, "none", card(),
+                                  PAIRS("data", pair_rows, "task", "dpo", "lora", "true",
+                                        "precision", precision[_i], "frozen_dtype", frozen[_i],
+                                        "recompute", _i % 2 ? "all" : "none"));
     must(hy_trainer_step(t, &info));
     ck_assert_double_eq(info.train_reward_chosen, 0);
     ck_assert_double_eq(info.train_reward_rejected, 0);
@@ -47,8 +47,9 @@ START_TEST(losses_are_those_of_the_cpu) {
     static const char *const tasks[] = {"dpo", "ipo", "orpo", "simpo"};
     double here[10], there[10];
     for (int i = 0; i < 2; i++) {
-        hy_trainer *t = small_trainer(RUN, "none", i ? "cpu" : card(),
-                                      PAIRS("data", rows, "task", tasks[_i], "precision", "fp32"));
+        hy_trainer *t =
+            small_trainer(RUN, "none", i ? "cpu" : card(),
+                          PAIRS("data", pair_rows, "task", tasks[_i], "precision", "fp32"));
         next_losses(t, 10, i ? there : here);
         hy_trainer_destroy(t);
     }
@@ -60,8 +61,8 @@ END_TEST
 START_TEST(a_run_resumes_bit_for_bit) {
     check_resume(
         RUN, card(),
-        PAIRS("data", rows, "task", "dpo", "lora", _i ? "true" : "false", "precision", "bf16"), 5,
-        6);
+        PAIRS("data", pair_rows, "task", "dpo", "lora", _i ? "true" : "false", "precision", "bf16"),
+        5, 6);
 }
 END_TEST
 
@@ -69,11 +70,11 @@ START_TEST(places_change_no_bit) {
     double plain[6], other[6];
     const char *lora = _i ? "true" : "false";
     hy_trainer *t =
-        small_trainer(RUN, "none", card(), PAIRS("data", rows, "task", "dpo", "lora", lora));
+        small_trainer(RUN, "none", card(), PAIRS("data", pair_rows, "task", "dpo", "lora", lora));
     next_losses(t, 6, plain);
     hy_trainer_destroy(t);
     t = small_trainer(RUN, "none", card(),
-                      PAIRS("data", rows, "task", "dpo", "lora", lora, "recompute", "all",
+                      PAIRS("data", pair_rows, "task", "dpo", "lora", lora, "recompute", "all",
                             "weights_place", "pinned", "optim_place", "pinned", "grads_place",
                             "pinned", "activations_place", "pinned"));
     next_losses(t, 6, other);
