@@ -157,10 +157,10 @@ static void save_and_end(char out[256]) {
     hy_trainer_destroy(t);
 }
 
-static void refuse_resume(const char *out, const char *why) {
+static void refuse_resume(const char *out, const char *key, const char *value, const char *why) {
     hy_trainer *t;
-    hy_config *config =
-        small_run(PAIRS_RUN " resume auto", out, PAIRS("data", pair_rows, "task", "dpo"));
+    hy_config *config = small_run(PAIRS_RUN " resume auto", out,
+                                  PAIRS("data", pair_rows, "task", "dpo", key, value));
     must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, why);
     hy_config_destroy(config);
 }
@@ -171,20 +171,83 @@ START_TEST(a_resumed_run_needs_its_reference) {
     char *data;
     save_and_end(out);
     snprintf(path, sizeof path, "%s/reference.bin", out);
+    refuse_resume(out, "columns", "chosen=rejected,rejected=chosen", "is of other rows");
     must(hy_file_read(path, &data, &size));
     data[60] ^= 1;
     must(hy_file_write_atomic(path, data, size));
-    refuse_resume(out, "reference.bin is damaged");
+    refuse_resume(out, "seed", "1", "reference.bin is damaged");
     must(hy_file_write_atomic(path, data, size / 2));
-    refuse_resume(out, "reference.bin is damaged");
+    refuse_resume(out, "seed", "1", "reference.bin is damaged");
     free(data);
     ck_assert_int_eq(remove(path), 0);
-    hy_trainer *t;
-    hy_config *config =
-        small_run(PAIRS_RUN " resume auto", out, PAIRS("data", pair_rows, "task", "dpo"));
-    ck_assert_int_ne(hy_trainer_create(config, NULL, &t), HY_OK);
-    ck_assert_ptr_nonnull(strstr(hy_error_message(), "log-probabilities that the model had"));
-    hy_config_destroy(config);
+    refuse_resume(out, "seed", "1", "reference.bin is missing");
+    remove_folder(out);
+}
+END_TEST
+
+/* A run that is overwritten leaves no reference to the next. */
+START_TEST(the_reference_of_an_overwritten_run_is_removed) {
+    char out[256], path[512];
+    save_and_end(out);
+    snprintf(path, sizeof path, "%s/reference.bin", out);
+    ck_assert(hy_path_exists(path));
+    hy_trainer *t = small_trainer(PAIRS_RUN, out, NULL,
+                                  PAIRS("data", pair_rows, "task", "orpo", "overwrite", "true"));
+    hy_trainer_destroy(t);
+    ck_assert(!hy_path_exists(path));
+    remove_folder(out);
+}
+END_TEST
+
+/* Nothing has changed when a stop comes while the reference is measured. */
+START_TEST(a_stop_breaks_off_the_reference) {
+    hy_step_info info;
+    hy_trainer *t = small_trainer(PAIRS_RUN, "none", NULL, PAIRS("data", pair_rows, "task", "dpo"));
+    hy_trainer_request_stop(t);
+    ck_assert_int_eq(hy_trainer_run(t), HY_STOPPED);
+    ck_assert_int_ne(hy_trainer_step(t, &info), HY_ERR_STATE);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+/* ---- the model before training --------------------------------------------------------------- */
+
+/* Of a mixture with weights, an epoch has some pairs often and others not at all. */
+START_TEST(all_pairs_of_a_mixture_have_a_reference) {
+    char data[1200];
+    double losses[40];
+    snprintf(data, sizeof data, "%s:9,%s:1", pair_rows, pair_rows);
+    hy_trainer *t =
+        small_trainer(PAIRS_RUN, "none", NULL, PAIRS("data", data, "task", "dpo", "lr", "1e-12"));
+    next_losses(t, 40, losses);
+    for (int i = 0; i < 40; i++) ck_assert_double_eq_tol(losses[i], log(2), 1e-5);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+/* Adapters that come from another run are a part of it. */
+START_TEST(adapters_of_an_earlier_run_belong_to_the_reference) {
+    char out[256];
+    double losses[6];
+    hy_step_info info;
+    temp_folder(out);
+    hy_trainer *t = small_trainer(PAIRS_RUN, out, NULL,
+                                  PAIRS("data", pair_rows, "task", "simpo", "lora", "true"));
+    next_losses(t, 6, losses);
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+    const char *const *next = PAIRS("data", pair_rows, "task", "dpo", "lora", "true", "init_from",
+                                    out, "reference", _i ? "inline" : "auto");
+    if (_i == 0) {
+        t = small_trainer(PAIRS_RUN, "none", NULL, next);
+        must(hy_trainer_step(t, &info));
+        ck_assert_double_eq_tol(info.loss, log(2), 1e-6);
+        hy_trainer_destroy(t);
+    } else {
+        hy_config *config = small_run(PAIRS_RUN, "none", next);
+        must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "use --reference once");
+        hy_config_destroy(config);
+    }
     remove_folder(out);
 }
 END_TEST
@@ -221,13 +284,12 @@ START_TEST(names_of_other_trainers_are_known) {
     static const char *const keys[][3] = {
         {"rl", "dpo", "task"},
         {"loss_type", "sigmoid", "task"},
-        {"stage", "sft", "task"},
         {"pref_beta", "0.3", "preference.beta"},
         {"simpo_gamma", "0.4", "preference.simpo_margin"},
         {"cpo_alpha", "0.2", "preference.likelihood"},
         {"precompute_ref_log_probs", "true", "preference.reference"},
     };
-    static const char *const values[] = {"dpo", "dpo", "next-token", "0.3", "0.4", "0.2", "once"};
+    static const char *const values[] = {"dpo", "dpo", "0.3", "0.4", "0.2", "once"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const char *value, *origin;
         must(hy_config_set(config, keys[i][0], keys[i][1], HY_FROM_CALLER));
@@ -251,6 +313,10 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(cases, validations_and_jumps_work_on_pairs, 0, TASKS);
     tcase_add_loop_test(cases, a_run_resumes_bit_for_bit, 0, 2 * TASKS);
     tcase_add_test(cases, a_resumed_run_needs_its_reference);
+    tcase_add_test(cases, the_reference_of_an_overwritten_run_is_removed);
+    tcase_add_test(cases, a_stop_breaks_off_the_reference);
+    tcase_add_test(cases, all_pairs_of_a_mixture_have_a_reference);
+    tcase_add_loop_test(cases, adapters_of_an_earlier_run_belong_to_the_reference, 0, 2);
     tcase_add_test(cases, what_cannot_be_trained_is_named);
     tcase_add_test(cases, names_of_other_trainers_are_known);
     suite_add_tcase(suite, cases);

@@ -243,9 +243,9 @@ hy_preference hy_preference_from_settings(const hy_settings *s) {
 }
 
 bool hy_settings_reference_is_inline(const hy_settings *s) {
-    /* An adapter that was trained before is a part of the model before this training. */
-    bool has_only_adapters =
-        s->lora.lora && !strcmp(s->lora.lora_modules, "none") && !s->lora.adapter[0];
+    /* Adapters that were trained before are a part of the model before this training. */
+    bool has_only_adapters = s->lora.lora && !strcmp(s->lora.lora_modules, "none") &&
+                             !s->lora.adapter[0] && !s->init_from[0];
     hy_reference_choice choice = s->preference.reference;
     if (!hy_preference_has_reference(s->task)) return false;
     return choice == HY_REFERENCE_INLINE || (choice == HY_REFERENCE_AUTO && has_only_adapters);

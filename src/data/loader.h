@@ -15,7 +15,7 @@ typedef struct hy_batch {
     const int32_t *targets; /* (B,T), negative: does not count in the loss */
     /* (B,T): where each token's document begins; NULL: one document per sequence */
     const int32_t *doc_starts;
-    const float *reference; /* (B,T): hy_dataset_fill_reference; NULL: it is not known */
+    const float *reference; /* (B,T): see data/pair_reference.h; NULL: it is not known */
     uint64_t first;  /* number of its first sequence; it holds first .. first + B - 1 */
     int64_t counted; /* what its loss is a mean over: targets that count, or pairs of answers */
     int64_t targets_counted; /* number of targets that count */

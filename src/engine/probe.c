@@ -23,6 +23,11 @@ int64_t hy_probe_batches(const hy_engine *e, const hy_batch_plan *plan, uint64_t
     return (int64_t)((count + batch - 1) / batch);
 }
 
+/* The sequence that is number i of those that are measured. */
+static uint64_t sequence_of(const hy_probe *probe, uint64_t i) {
+    return probe->list ? probe->list[i] : probe->first + i * (probe->stride ? probe->stride : 1);
+}
+
 static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, uint64_t first,
                             const hy_staging *staging) {
     int32_t seq = plan->size.seq;
@@ -32,9 +37,8 @@ static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, ui
         int32_t *doc_starts = staging->doc_starts ? staging->doc_starts + (int64_t)row * seq : NULL;
         uint64_t number = first + (uint64_t)row;
         bool is_filler = number >= probe->count;
-        uint64_t stride = probe->stride ? probe->stride : 1;
         bool is_all_filler = first >= probe->count;
-        uint64_t at = probe->first + (is_all_filler ? 0 : is_filler ? first : number) * stride;
+        uint64_t at = sequence_of(probe, is_all_filler ? 0 : is_filler ? first : number);
         int64_t counted =
             hy_dataset_fill(probe->data, probe->split, at, tokens, targets, doc_starts);
         if (counted < 0) return HY_ERR_IO; /* the error message is set */
@@ -198,8 +202,7 @@ static hy_status sum_pairs(const hy_batch_plan *plan, const hy_probe *probe, uin
         int64_t at = (int64_t)row * plan->size.seq;
         uint64_t number = first + (uint64_t)row;
         if (number >= probe->count) break; /* the rest is filler */
-        hy_pairs_of pairs = {probe->data, probe->split,
-                             probe->first + number * (probe->stride ? probe->stride : 1),
+        hy_pairs_of pairs = {probe->data, probe->split, sequence_of(probe, number),
                              staging->targets + at, staging->doc_starts + at};
         HY_TRY(hy_pairs_sum(&pairs, staging->losses + at, probe->pair_sums));
     }

@@ -22,6 +22,7 @@ typedef struct hy_probe {
     hy_split split;
     uint64_t first, count; /* sequences: first, first + stride, ... */
     uint64_t stride;       /* 0 counts as 1 */
+    const uint64_t *list;  /* (count) these sequences instead; or NULL */
     hy_dtype dtype;        /* compute type; hy_engine_propose has set that of the candidate */
     bool of_candidate;     /* measures the candidate instead of the current weights */
     /* Set to true at any time: the probe ends after a batch with HY_STOPPED, on all ranks. NULL: it

@@ -176,6 +176,8 @@ hy_status hy_work_clear_pairs(hy_engine *e) {
 hy_status hy_work_reference(hy_batch_plan *plan, const hy_batch_input *input) {
     hy_batch_input reference = *input;
     reference.token_losses = (float *)input->reference; /* this one pass writes it */
+    reference.loss_scale = 1; /* not used: the same for all passes, so that a graph serves them */
+    reference.accumulate = false;
     return hy_batch_reference(plan, &reference);
 }
 

@@ -133,6 +133,7 @@ static hy_status open_text(hy_calibration *c, int64_t tokens) {
     hy_engine *e = c->model->engine;
     char from[HY_PATH_MAX];
     hy_store *weights;
+    c->model->settings.task = HY_LOSS_NEXT_TOKEN; /* whatever a run learns from */
     HY_TRY(hy_model_prepare(c->model, tokens, &c->plan, from));
     hy_dtype dtype = e->plan->types.of[HY_FULL];
     hy_probe all = {.data = c->model->data,

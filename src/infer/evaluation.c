@@ -124,14 +124,32 @@ static hy_status plan_pass(hy_engine *e, const hy_pass_spec *spec, hy_batch_opti
     return HY_OK;
 }
 
+/* Opens the data for the task. Rows that are no pairs are measured by their next-token loss, as a
+ * run on pairs does not know them. */
+static hy_status open_data(hy_used_model *m) {
+    hy_error error;
+    hy_status status = hy_engine_open_data(m->engine, true, &m->data);
+    if (status != HY_ERR_INPUT || m->settings.task == HY_LOSS_NEXT_TOKEN) return status;
+    hy_error_save(&error, status);
+    hy_loss_kind task = m->settings.task;
+    m->settings.task = HY_LOSS_NEXT_TOKEN;
+    status = hy_engine_open_data(m->engine, true, &m->data);
+    if (status == HY_OK) return HY_OK;
+    m->settings.task = task;
+    return hy_error_restore(&error);
+}
+
 /* Pairs of answers are compared with the base of an adapter, not with a model before training. */
 static hy_status set_loss(hy_used_model *m) {
-    hy_preference loss = hy_preference_from_settings(&m->settings);
-    bool has_base = hy_settings_reference_is_inline(&m->settings);
-    HY_FAIL_IF(hy_preference_has_reference(loss.kind) && !has_base, HY_ERR_INPUT,
-               "task %s compares with the model before training, which is known here only for an "
-               "adapter; --task simpo compares the two answers alone",
-               hy_choice_name("task", (int)loss.kind));
+    hy_settings *s = &m->settings;
+    bool has_base = s->lora.lora && !strcmp(s->lora.lora_modules, "none");
+    hy_preference loss = hy_preference_from_settings(s);
+    HY_FAIL_IF(
+        hy_preference_has_reference(loss.kind) && !has_base, HY_ERR_INPUT,
+        "task %s compares with the model before training, which an evaluation knows only for "
+        "an adapter that was trained alone; --task simpo or orpo compares the two answers",
+        hy_choice_name("task", (int)loss.kind));
+    s->preference.reference = HY_REFERENCE_INLINE;
     hy_model_set_loss(m->engine->model, &loss);
     return HY_OK;
 }
@@ -145,7 +163,7 @@ hy_status hy_model_prepare(hy_used_model *m, int64_t tokens, hy_batch_plan **pla
     bool is_all = !is_builtin && !m->uses_held_out;
     if (is_all) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
     HY_TRY(choose_template(m));
-    HY_TRY(hy_engine_open_data(e, true, &m->data));
+    HY_TRY(open_data(m));
     HY_FAIL_IF(hy_dataset_describe(m->data)->sequences[HY_VAL] == 0, HY_ERR_INPUT,
                "there is no held-out data; name a file (--data FILE)");
     HY_TRY(set_loss(m));
@@ -208,7 +226,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
     double computed = (double)probe.count * (double)s->train.seq_len; /* tokens, masked ones too */
     *out = (hy_evaluation){.size = sizeof *out,
                            .loss = probe.mean,
-                           .perplexity = exp(probe.mean),
+                           .perplexity = scores.pairs > 0 ? NAN : exp(probe.mean),
                            .bits_per_byte = probe.mean * (double)probe.counted / bytes / log(2),
                            .tokens = probe.counted,
                            .sequences = (int64_t)probe.count,

@@ -26,6 +26,7 @@ static const struct {
                  {"summary.json", true, false},
                  {"config.cfg", true, false},
                  {"plan.json", false, false},
+                 {"reference.bin", false, false},
                  {"report.html", false, false},
                  {"sample.json", false, false},
                  {"exports.json", false, false},

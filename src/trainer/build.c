@@ -488,13 +488,12 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_custom_place(e));
     HY_TRY(begin_or_resume(t));
     HY_TRY(hy_trainer_hand_back(t, HY_OK));
-    HY_TRY(hy_reference_take(t));
+    HY_TRY(hy_reference_open(t));
     HY_TRY(hy_trainer_start_loader(t));
     HY_TRY(hy_trainer_take_reserve(t));
     if (t->team && hy_trainer_leads(t))
         HY_TRY(hy_rank_figures_init(&t->ranks.figures, t->team->who.count, 0));
     HY_TRY(hy_trainer_open_record(t, false));
-    HY_TRY(hy_reference_keep(t));
     return hy_fork_begin(t);
 }
 

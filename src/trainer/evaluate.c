@@ -11,6 +11,7 @@
 #include "trainer/eval_schedule.h"
 #include "trainer/provider_weights.h"
 #include "trainer/recovery.h"
+#include "trainer/reference.h"
 #include "trainer/throughput.h"
 
 #define FEW_TOKENS 500 /* the error of their mean loss is about 0.1 nats */
@@ -103,6 +104,7 @@ hy_status hy_trainer_measure_held_out(hy_trainer *t, hy_eval_info *info, double 
     HY_TRY(hy_trainer_must_run(t));
     HY_FAIL_IF(hy_trainer_data(t)->sequences[HY_VAL] == 0, HY_ERR_INPUT,
                "there is no held-out data to evaluate: set val_data, or val_fraction above 0");
+    HY_TRY(hy_reference_measure(t));
     const hy_phase_row *before = hy_engine_phase(t->engine);
     hy_account account;
     if (!hy_phase_trains(before)) return measure(t, info, comparable);

@@ -68,10 +68,41 @@ static void describe_task(const hy_settings *s, char *out, size_t size) {
              margin, likelihood, reference);
 }
 
-/* A reference with the adapters off is the model before training only if nothing else is trained. */
+/* Settings that this task does not read. */
+static void warn_unused(const hy_trainer *t) {
+    const hy_settings *s = t->settings;
+    const struct {
+        const char *name, *tasks;
+        bool is_set, is_used;
+    } all[] = {
+        {"beta", "dpo, ipo, orpo or simpo", s->preference.beta != 0, s->task},
+        {"likelihood", "dpo, ipo, orpo or simpo", s->preference.likelihood != -1, s->task},
+        {"simpo_margin", "simpo", s->preference.simpo_margin != -1, s->task == HY_LOSS_SIMPO},
+        {"reference", "dpo or ipo", s->preference.reference != HY_REFERENCE_AUTO,
+         hy_preference_has_reference(s->task)},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (all[i].is_set && !all[i].is_used && hy_trainer_leads(t))
+            hy_say(t, HY_WARNING, "preference.%s has no effect: the task is %s; it is for %s",
+                   all[i].name, hy_choice_name("task", (int)s->task), all[i].tasks);
+    }
+}
+
+/* A reference with the adapters off is the model before training only if adapters are new and
+ * nothing else is trained. */
 static hy_status check_task(const hy_trainer *t) {
     const hy_params *params = &t->engine->model->params;
-    if (!hy_settings_reference_is_inline(t->settings)) return HY_OK;
+    const hy_settings *s = t->settings;
+    hy_preference loss = hy_preference_from_settings(s);
+    warn_unused(t);
+    HY_FAIL_IF(loss.kind != HY_LOSS_NEXT_TOKEN && !(loss.beta > 0), HY_ERR_INPUT,
+               "preference.beta = %g is too small", s->preference.beta);
+    if (!hy_settings_reference_is_inline(s)) return HY_OK;
+    HY_FAIL_IF(
+        s->lora.adapter[0] || s->init_from[0], HY_ERR_INPUT,
+        "preference.reference = inline computes with the adapters off, which is not the model "
+        "before this training: it begins with %s; use --reference once",
+        s->lora.adapter[0] ? s->lora.adapter : s->init_from);
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *p = &params->list[i];
         HY_FAIL_IF(p->is_trainable && !hy_is_adapter(p->kind), HY_ERR_INPUT,

@@ -5,9 +5,10 @@
 
 #include "trainer/trainer.h"
 
-/* Measures the reference with the weights of a new run, or reads the file of a resumed one, and
- * gives it to the data. Does nothing if the task needs no such reference. */
-hy_status hy_reference_take(hy_trainer *t);
-/* Writes the file into the run's folder, before the first step. */
-hy_status hy_reference_keep(hy_trainer *t);
+/* When the data and the weights are there: refuses what is not possible, and reads the file of a
+ * resumed run. Does nothing if the task needs no such reference. */
+hy_status hy_reference_open(hy_trainer *t);
+/* Before anything of a run is computed: measures the reference if it is not known, writes the file,
+ * and gives it to the data. HY_STOPPED: the run was asked to stop; nothing has changed. */
+hy_status hy_reference_measure(hy_trainer *t);
 void hy_reference_release(hy_trainer *t);

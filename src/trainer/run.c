@@ -24,6 +24,7 @@
 #include "trainer/ranks.h"
 #include "trainer/recording.h"
 #include "trainer/recovery.h"
+#include "trainer/reference.h"
 #include "trainer/saving.h"
 #include "trainer/steering.h"
 #include "trainer/step.h"
@@ -119,6 +120,7 @@ static int64_t steps_done(const hy_trainer *t) {
 }
 
 hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
+    HY_TRY(hy_reference_measure(t));
     HY_TRY(hy_trainer_steer(t));
     bool is_jump = t->progress->machine.phase == HY_PREDICT;
     hy_status status = is_jump ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
