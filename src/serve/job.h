@@ -3,7 +3,8 @@
  *
  * The generator calls back until every answer has ended, also after a client has left. So a job
  * lives until the connection has released it and its last answer has ended. At most `most` bytes of
- * pieces wait in a job; a client that does not read them in time ends it. */
+ * pieces wait in a job behind the first, which may be a prompt of any length with its
+ * log-probabilities; a client that does not read them in time ends it. */
 #pragma once
 
 #include <stdbool.h>

@@ -309,6 +309,24 @@ def test_a_slow_reader_is_cut_off():
         server.wait_for_line(" left ")
 
 
+# One event, or one answer, that is larger than the system's buffers.
+LARGE = {"prompt": "a" * 6000, "max_tokens": 0, "n": 3, "logprobs": 20, "echo": True}
+
+
+def test_who_takes_a_large_answer_steadily_gets_all_of_it():
+    with Server(program, model, "--timeout", "1") as server:
+        for stream in (False, True):
+            it = server.begin(TEXT, {**LARGE, "stream": stream}, buffer=65536)
+            size, end, part = 0, b"", it.recv(65536)
+            while part:
+                size, end, began = size + len(part), (end + part)[-40:], time.monotonic()
+                time.sleep(0.02)
+                part = it.recv(65536)
+            it.close()
+            last = b"data: [DONE]\n\n\r\n0\r\n\r\n" if stream else b"}}}"
+            assert size > 6_000_000 and end.endswith(last), (size, end)
+
+
 def test_a_request_must_arrive_in_time():
     with Server(program, model, "--timeout", "0.5") as server:
         for data in (b"", b"GET /hea", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"):
