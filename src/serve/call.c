@@ -285,7 +285,9 @@ static hy_mhd send_stream(hy_call *call) {
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, call, NULL));
 }
 
+/* From here on the connection is busy: it is not cut as an idle one while the body is read. */
 static hy_mhd answer_ask(hy_call *call, hy_ask_kind kind) {
+    hy_link_waits(call->link, NULL);
     if (atomic_load(&call->server->is_closing))
         hy_refuse(&call->refusal, 503, NULL, "the server is stopping");
     else

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -469,6 +471,28 @@ def test_a_second_signal_and_the_end_of_grace_end_answers():
             for it in whole:
                 assert b" 503 " in read_all(it)
             assert b"the server is stopping" in read_all(stream)
+
+
+# Eight are parsed at a time; the others wait for that.
+def test_a_signal_does_not_cut_requests_that_are_being_read():
+    count = 40
+    with tempfile.TemporaryDirectory() as scratch:
+        slow = shutil.copytree(f"{model}/model", f"{scratch}/slow")
+        with open(f"{slow}/chat_template.jinja", "w") as file:
+            file.write("{% if messages[0].content == 'slowly' %}{% for i in range(30000) %}{% for j in range(20) %}"
+                       "{% endfor %}{% endfor %}{% endif %}{{ messages[0].content }}")
+        with Server(program, slow, "--grace", "300") as server:
+            threads = server.threads()
+            held = [server.begin(CHAT, {"messages": [{"role": "user", "content": "slowly"}], "max_tokens": 2})
+                    for _ in range(count)]
+            while server.threads() < threads + count:  # one for each connection
+                time.sleep(0.01)
+            time.sleep(0.2)
+            server.process.send_signal(signal.SIGTERM)
+            answers = [read_all(it)[:20] for it in held]
+            # The last ones may have begun after the signal.
+            assert all(b" 200 " in answer for answer in answers[:count // 2]), answers
+            assert server.wait() == 0
 
 
 def test_quiet_prints_nothing():

@@ -126,6 +126,9 @@ class Server:
             assert time.monotonic() < end, f"no line with {words}: " + self.log()[-2000:]
             time.sleep(0.02)
 
+    def threads(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/task"))
+
     def figures(self) -> tuple[int, int]:
         """(bytes of memory, open files)"""
         with open(f"/proc/{self.process.pid}/statm") as file:
