@@ -177,7 +177,7 @@ hy_job_state hy_job_now(hy_job *job) {
 
 void hy_job_end(hy_job *job, hy_job_state why) {
     pthread_mutex_lock(&job->mutex);
-    if (job->state == HY_JOB_RUNS) job->state = why;
+    if (job->state == HY_JOB_RUNS && job->open > 0) job->state = why;
     pthread_cond_signal(&job->changed);
     pthread_mutex_unlock(&job->mutex);
 }

@@ -48,7 +48,8 @@ hy_status hy_job_add(hy_job *job, hy_request *request);
 hy_note *hy_job_wait(hy_job *job);
 
 hy_job_state hy_job_now(hy_job *job);
-/* Ends a job that runs; hy_job_wait returns. From any thread. */
+/* Ends a job that runs; hy_job_wait returns. A job whose answers have all ended stays as it is.
+ * From any thread. */
 void hy_job_end(hy_job *job, hy_job_state why);
 /* Cancels what still runs. The job must not be used afterwards. */
 void hy_job_release(hy_job *job);
