@@ -408,6 +408,26 @@ START_TEST(a_callback_cannot_run_the_generator) {
 }
 END_TEST
 
+static void see_that_it_runs(void *user, const hy_piece *piece) {
+    hy_generator_state now;
+    hy_generator_now(user, &now);
+    (void)piece;
+    ck_assert_int_eq(now.running, 1);
+    ck_assert_int_eq(now.waiting, 0);
+}
+
+START_TEST(what_has_a_token_runs) {
+    hy_generator *g = open_plain((hy_generator_options){.streams = 2});
+    hy_request request = text_request("abcd", 5);
+    request.on_piece = see_that_it_runs;
+    request.user = g;
+    request.ignores_end = true;
+    must(hy_generator_add(g, &request, NULL));
+    must(hy_generator_run(g));
+    hy_generator_close(g);
+}
+END_TEST
+
 START_TEST(after_a_failure_of_the_device_the_rest_is_answered) {
     static heard expected[MANY], all[MANY];
     int stopped = 0;
@@ -528,6 +548,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, a_full_cache_makes_requests_wait);
     tcase_add_test(all, one_more_than_may_wait_is_refused);
     tcase_add_test(all, a_callback_cannot_run_the_generator);
+    tcase_add_test(all, what_has_a_token_runs);
     tcase_add_test(all, after_a_failure_of_the_device_the_rest_is_answered);
     tcase_add_test(all, other_threads_add_and_cancel_while_it_serves);
     suite_add_tcase(suite, all);

@@ -9,6 +9,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from types import TracebackType
 from typing import Any, Callable
@@ -40,6 +41,14 @@ class _Served:
         self.on_piece = _abi.hy_piece_callback(self.take)
         self.thread = threading.Thread(target=self.serve, args=(handle,), name="hybrid-generator", daemon=True)
 
+    @contextmanager
+    def using(self) -> Iterator[ctypes.c_void_p]:
+        """The handle, which is not closed meanwhile."""
+        with self.lock:
+            if self.handle is None:
+                raise StateError("this generator is closed")
+            yield self.handle
+
     def serve(self, handle: ctypes.c_void_p) -> None:
         status = lib.hy_generator_serve(handle)
         with self.lock:
@@ -67,14 +76,12 @@ class _Served:
         c, number = request_of(prompt, how), ctypes.c_int64()
         request = Request(how, on_text, on_done, self.cancel)
         c.on_piece = self.on_piece
-        with self.lock:
-            if self.handle is None:
-                raise StateError("this generator is closed")
+        with self.using() as handle:
             if self.error is not None:
                 raise self.error
             c.user = key = next(self.keys)
             self.requests[key] = request
-            status = lib.hy_generator_add_sized(self.handle, *sized(c), ctypes.byref(number))
+            status = lib.hy_generator_add_sized(handle, *sized(c), ctypes.byref(number))
             request.id = number.value
             if status != _abi.HY_OK:
                 del self.requests[key]
@@ -204,8 +211,8 @@ class Generator:
     def encode(self, text: str, *, is_prompt: bool = False) -> list[int]:
         """The ids of a text; is_prompt: with the tokenizer's start tokens."""
         data, ids, count = text.encode("utf-8", "surrogateescape"), ctypes.c_void_p(), ctypes.c_size_t()
-        handle = self._open()
-        check(lib.hy_generator_encode(handle, data, len(data), is_prompt, ctypes.byref(ids), ctypes.byref(count)))
+        with self._served.using() as handle:
+            check(lib.hy_generator_encode(handle, data, len(data), is_prompt, ctypes.byref(ids), ctypes.byref(count)))
         try:
             return list((ctypes.c_int32 * count.value).from_address(ids.value)) if ids.value else []
         finally:
@@ -215,26 +222,24 @@ class Generator:
         """The text of ids; bytes that are not valid UTF-8 become U+FFFD."""
         numbers = [int(one) for one in ids]
         array, text, size = (ctypes.c_int32 * len(numbers))(*numbers), ctypes.c_void_p(), ctypes.c_size_t()
-        check(lib.hy_generator_decode(self._open(), array, len(numbers), ctypes.byref(text), ctypes.byref(size)))
+        with self._served.using() as handle:
+            check(lib.hy_generator_decode(handle, array, len(numbers), ctypes.byref(text), ctypes.byref(size)))
         return take_bytes(text, size.value).decode("utf-8", "replace")
 
     @property
     def facts(self) -> GeneratorFacts:
         """The model, its device, streams, context and memory."""
         c = _abi.hy_generator_facts()
-        lib.hy_generator_describe_sized(self._open(), *sized(c))
-        return GeneratorFacts._of(c)
+        with self._served.using() as handle:
+            lib.hy_generator_describe_sized(handle, *sized(c))
+            return GeneratorFacts._of(c)
 
     def state(self) -> GeneratorState:
         """What runs and waits now, and the tokens so far."""
         c = _abi.hy_generator_state()
-        lib.hy_generator_now_sized(self._open(), *sized(c))
+        with self._served.using() as handle:
+            lib.hy_generator_now_sized(handle, *sized(c))
         return GeneratorState._of(c)
-
-    def _open(self) -> ctypes.c_void_p:
-        if self._served.handle is None:
-            raise StateError("this generator is closed")
-        return self._served.handle
 
     def close(self) -> None:
         """Ends all requests, which then raise Stopped, and frees the memory."""

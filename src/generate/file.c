@@ -220,17 +220,17 @@ static void finish_row(waiting_row *r) {
     file_job *job = r->job;
     hy_text line = {0};
     hy_status status = HY_OK;
-    bool is_finite = true;
-    for (int32_t i = 0; i < job->how.answers; i++)
-        is_finite &= r->answers[i].end != HY_END_NOT_FINITE;
-    if (!is_finite)
+    bool is_bad = false;
+    for (int32_t i = 0; i < job->how.answers && !r->is_stopped; i++)
+        is_bad |= r->answers[i].end == HY_END_NOT_FINITE;
+    if (is_bad)
         status = hy_fail(HY_ERR_NUMERIC, "%s:%llu: the model's logits are not finite",
                          job->how.data, (unsigned long long)r->line_number);
     if (r->is_stopped && !atomic_load(&job->is_stopping))
         status = hy_fail(HY_STOPPED, "%s:%llu: the request was cancelled", job->how.data,
                          (unsigned long long)r->line_number);
-    bool is_skipped = !is_finite && job->options.skips_bad;
-    if (!r->is_stopped && (is_finite || is_skipped))
+    bool is_skipped = is_bad && job->options.skips_bad;
+    if (!r->is_stopped && (!is_bad || is_skipped))
         status = make_line(r, is_skipped ? hy_error_message() : NULL, &line);
     free_answers(r);
     pthread_mutex_lock(&job->lock);
@@ -343,14 +343,17 @@ static void *read_rows(void *argument) {
 
 /* ---- a file ---------------------------------------------------------------------------------- */
 
-/* Ends the requests that are left, so that the generator forgets them. Those of others stay. */
-static hy_status cancel_rows(file_job *job) {
-    if (job->asked == 0) return HY_OK;
+/* Ends the requests that are left, so that the generator forgets them. Those of others stay. It
+ * cannot end them without a device; then they end later, when nobody waits for them. */
+static void cancel_rows(file_job *job) {
+    if (job->asked == 0) return;
     for (int64_t i = job->written; i < job->read; i++) {
         const waiting_row *r = &job->rows[i % WINDOW];
         if (r->answers) (void)hy_generator_cancel(job->generator, r->id);
     }
-    return hy_generator_round(job->generator);
+    (void)hy_generator_round(job->generator); /* the job has failed already */
+    job->is_referenced = job->asked > 0;
+    if (job->is_referenced) job->options.on_progress = NULL;
 }
 
 /* Only this thread generates until the end. */
@@ -373,7 +376,7 @@ static hy_status generate_begun(file_job *job) {
     pthread_join(reader, NULL);
     atomic_store(hy_generator_look_inside(job->generator).stop_requested, false);
     count(job);
-    job->is_referenced = cancel_rows(job) != HY_OK;
+    cancel_rows(job);
     return hy_error_restore(&job->failure);
 }
 

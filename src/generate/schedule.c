@@ -290,6 +290,16 @@ static hy_status take_group(hy_schedule *s, hy_task *t) {
     return status;
 }
 
+/* Tells the queue what was counted, and what runs now. */
+static void count(hy_schedule *s) {
+    s->counted.running = s->taken;
+    s->counted.cache_tokens_used = hy_pool_used(s->pool);
+    hy_queue_count(s->queue, &s->counted);
+    s->counted = (hy_generator_state){0};
+}
+
+/* A request counts as running before it ceases to wait, so at no moment it does neither; and
+ * whoever has its first token sees that it runs. */
 static hy_status begin_request(hy_schedule *s) {
     filling *f = &s->fill;
     hy_task *t = f->task || s->has_no_room ? NULL : hy_queue_front(s->queue);
@@ -301,13 +311,15 @@ static hy_status begin_request(hy_schedule *s) {
     if (s->has_no_room) return HY_OK;
     f->task = t;
     f->has_scores = t->wants_prompt_logprobs && t->begun == 0;
-    hy_queue_begin(s->queue, t);
     if (t->begun == 0) {
         t->began = hy_clock();
         t->reused = f->next;
     }
     t->begun += f->count;
-    return seat_group(s);
+    HY_TRY(seat_group(s));
+    count(s);
+    hy_queue_begin(s->queue, t);
+    return HY_OK;
 }
 
 /* ---- prompts --------------------------------------------------------------------------------- */
@@ -435,11 +447,8 @@ static hy_status step(hy_schedule *s) {
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
 static void report(hy_schedule *s, double begin) {
-    s->counted.running = s->taken;
-    s->counted.cache_tokens_used = hy_pool_used(s->pool);
     s->counted.busy_seconds = hy_clock() - begin;
-    hy_queue_count(s->queue, &s->counted);
-    s->counted = (hy_generator_state){0};
+    count(s);
 }
 
 hy_status hy_schedule_round(hy_schedule *s, bool *is_idle) {

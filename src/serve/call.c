@@ -10,6 +10,7 @@
 #include "base/clock.h"
 
 #define JSON "application/json"
+#define BLOCK ((size_t)16 << 10)            /* bytes of an answer that are sent at once */
 #define PIECES_MOST ((size_t)1 << 20)       /* bytes of an answer that wait for a slow client */
 #define SWALLOWED_MOST ((uint64_t)64 << 20) /* of a body that is too large, before it is cut off */
 
@@ -39,14 +40,25 @@ static hy_mhd queue(hy_call *call, unsigned status, const char *type,
     return result;
 }
 
+/* Every block that a client takes gives it time for the next one. */
+static ssize_t read_whole(void *user, uint64_t position, char *to, size_t most) {
+    const hy_call *call = user;
+    size_t left = call->out.size - (size_t)position, size = left < most ? left : most;
+    memcpy(to, call->out.data + position, size);
+    hy_link_reads(call->link, NULL);
+    return (ssize_t)size;
+}
+
 /* Takes the text. */
 static hy_mhd send_text(hy_call *call, unsigned status, const char *type, hy_text *text) {
-    size_t size = text->size;
-    char *data;
-    if (hy_text_take(text, &data) != HY_OK) return MHD_NO;
+    hy_text whole = *text;
+    *text = (hy_text){0};
+    hy_text_free(&call->out);
+    call->out = whole;
+    if (hy_text_status(&whole) != HY_OK) return MHD_NO;
     hy_link_reads(call->link, NULL);
     return queue(call, status, type,
-                 MHD_create_response_from_buffer(size, data, MHD_RESPMEM_MUST_FREE));
+                 MHD_create_response_from_callback(whole.size, BLOCK, read_whole, call, NULL));
 }
 
 static hy_mhd send_refusal(hy_call *call, const hy_refusal *refusal) {
@@ -249,7 +261,6 @@ static bool fill(hy_call *call) {
     call->has_begun = true;
     while (call->out.size == 0 && !call->has_ended)
         if (!add_events(call)) return false;
-    hy_link_reads(call->link, call->job);
     return hy_text_status(&call->out) == HY_OK;
 }
 
@@ -263,18 +274,20 @@ static ssize_t read_stream(void *user, uint64_t position, char *to, size_t most)
     size_t left = call->out.size - call->sent, size = left < most ? left : most;
     memcpy(to, call->out.data + call->sent, size);
     call->sent += size;
+    hy_link_reads(call->link, call->job);
     return (ssize_t)size;
 }
 
 static hy_mhd send_stream(hy_call *call) {
-    enum { BLOCK = 16 << 10 };
     hy_link_waits(call->link, call->job);
     return queue(
         call, 200, "text/event-stream; charset=utf-8",
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, call, NULL));
 }
 
+/* From here on the connection is busy: it is not cut as an idle one while the body is read. */
 static hy_mhd answer_ask(hy_call *call, hy_ask_kind kind) {
+    hy_link_waits(call->link, NULL);
     if (atomic_load(&call->server->is_closing))
         hy_refuse(&call->refusal, 503, NULL, "the server is stopping");
     else

@@ -51,8 +51,8 @@ typedef struct hy_call {
 
     hy_job *job;
     hy_reply reply;
-    hy_text out; /* events that wait to be sent */
-    size_t sent;
+    hy_text out;               /* the answer, or events of a stream that wait to be sent */
+    size_t sent;               /* of the events */
     bool has_begun, has_ended; /* the stream */
 } hy_call;
 

@@ -27,7 +27,7 @@ struct hy_job {
     hy_job_state state;
     int64_t open; /* answers that have not ended */
     hy_note *first, **last;
-    size_t bytes, most; /* of the notes */
+    size_t bytes, most; /* of the notes behind the first */
     size_t count;       /* prompts that were added */
     prompt prompts[];
 };
@@ -104,9 +104,9 @@ static hy_note *copy_piece(const hy_job *job, const hy_piece *piece, int32_t cho
 }
 
 static void append(hy_job *job, hy_note *note) {
+    if (job->first) job->bytes += note->bytes;
     *job->last = note;
     job->last = &note->next;
-    job->bytes += note->bytes;
     if (job->bytes > job->most) job->state = HY_JOB_SLOW;
 }
 
@@ -177,7 +177,7 @@ hy_job_state hy_job_now(hy_job *job) {
 
 void hy_job_end(hy_job *job, hy_job_state why) {
     pthread_mutex_lock(&job->mutex);
-    if (job->state == HY_JOB_RUNS) job->state = why;
+    if (job->state == HY_JOB_RUNS && job->open > 0) job->state = why;
     pthread_cond_signal(&job->changed);
     pthread_mutex_unlock(&job->mutex);
 }

@@ -3,7 +3,8 @@
  *
  * The generator calls back until every answer has ended, also after a client has left. So a job
  * lives until the connection has released it and its last answer has ended. At most `most` bytes of
- * pieces wait in a job; a client that does not read them in time ends it. */
+ * pieces wait in a job behind the first, which may be a prompt of any length with its
+ * log-probabilities; a client that does not read them in time ends it. */
 #pragma once
 
 #include <stdbool.h>
@@ -47,7 +48,8 @@ hy_status hy_job_add(hy_job *job, hy_request *request);
 hy_note *hy_job_wait(hy_job *job);
 
 hy_job_state hy_job_now(hy_job *job);
-/* Ends a job that runs; hy_job_wait returns. From any thread. */
+/* Ends a job that runs; hy_job_wait returns. A job whose answers have all ended stays as it is.
+ * From any thread. */
 void hy_job_end(hy_job *job, hy_job_state why);
 /* Cancels what still runs. The job must not be used afterwards. */
 void hy_job_release(hy_job *job);

@@ -206,6 +206,27 @@ class Generators(InFolder):
                 call()
         request.cancel()
 
+    def test_another_thread_may_close_a_generator_that_is_in_use(self):
+        done = self.run_program(
+            """
+import random
+def use(call):
+    try:
+        while True: call()
+    except ht.StateError: pass
+for round in range(30):
+    g = ht.Generator(model, **open_)
+    text, ids = "ab " * 2000, list(range(200)) * 20
+    calls = [lambda: g.encode(text), lambda: g.decode(ids), g.state, lambda: g.facts]
+    threads = [threading.Thread(target=use, args=(call,)) for call in calls]
+    for one in threads: one.start()
+    time.sleep(random.random() / 50)
+    g.close()
+    for one in threads: one.join()
+"""
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_a_callback_cannot_close_its_generator(self):
         with ht.Generator(MODEL, **OPEN) as generator:
             with self.assertRaisesRegex(ht.StateError, "its own callback"):

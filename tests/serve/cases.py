@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -309,6 +311,24 @@ def test_a_slow_reader_is_cut_off():
         server.wait_for_line(" left ")
 
 
+# One event, or one answer, that is larger than the system's buffers.
+LARGE = {"prompt": "a" * 6000, "max_tokens": 0, "n": 3, "logprobs": 20, "echo": True}
+
+
+def test_who_takes_a_large_answer_steadily_gets_all_of_it():
+    with Server(program, model, "--timeout", "1") as server:
+        for stream in (False, True):
+            it = server.begin(TEXT, {**LARGE, "stream": stream}, buffer=65536)
+            size, end, part = 0, b"", it.recv(65536)
+            while part:
+                size, end, began = size + len(part), (end + part)[-40:], time.monotonic()
+                time.sleep(0.02)
+                part = it.recv(65536)
+            it.close()
+            last = b"data: [DONE]\n\n\r\n0\r\n\r\n" if stream else b"}}}"
+            assert size > 6_000_000 and end.endswith(last), (size, end)
+
+
 def test_a_request_must_arrive_in_time():
     with Server(program, model, "--timeout", "0.5") as server:
         for data in (b"", b"GET /hea", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"):
@@ -451,6 +471,28 @@ def test_a_second_signal_and_the_end_of_grace_end_answers():
             for it in whole:
                 assert b" 503 " in read_all(it)
             assert b"the server is stopping" in read_all(stream)
+
+
+# Eight are parsed at a time; the others wait for that.
+def test_a_signal_does_not_cut_requests_that_are_being_read():
+    count = 40
+    with tempfile.TemporaryDirectory() as scratch:
+        slow = shutil.copytree(f"{model}/model", f"{scratch}/slow")
+        with open(f"{slow}/chat_template.jinja", "w") as file:
+            file.write("{% if messages[0].content == 'slowly' %}{% for i in range(30000) %}{% for j in range(20) %}"
+                       "{% endfor %}{% endfor %}{% endif %}{{ messages[0].content }}")
+        with Server(program, slow, "--grace", "300") as server:
+            threads = server.threads()
+            held = [server.begin(CHAT, {"messages": [{"role": "user", "content": "slowly"}], "max_tokens": 2})
+                    for _ in range(count)]
+            while server.threads() < threads + count:  # one for each connection
+                time.sleep(0.01)
+            time.sleep(0.2)
+            server.process.send_signal(signal.SIGTERM)
+            answers = [read_all(it)[:20] for it in held]
+            # The last ones may have begun after the signal.
+            assert all(b" 200 " in answer for answer in answers[:count // 2]), answers
+            assert server.wait() == 0
 
 
 def test_quiet_prints_nothing():

@@ -95,10 +95,14 @@ class Server:
     def open_socket(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
 
-    def begin(self, path: str, body: dict) -> socket.socket:
-        """Sends a request and returns without reading anything."""
+    def begin(self, path: str, body: dict, buffer: int = 0) -> socket.socket:
+        """Sends a request and returns without reading anything. buffer: bytes that wait to be read."""
         data = json.dumps(body).encode()
-        it = self.open_socket()
+        it = socket.socket()
+        if buffer:
+            it.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        it.settimeout(PATIENCE)
+        it.connect(("127.0.0.1", self.port))
         it.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
                    % (path.encode(), len(data)) + data)
         return it
@@ -121,6 +125,9 @@ class Server:
         while words not in self.log():
             assert time.monotonic() < end, f"no line with {words}: " + self.log()[-2000:]
             time.sleep(0.02)
+
+    def threads(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/task"))
 
     def figures(self) -> tuple[int, int]:
         """(bytes of memory, open files)"""
