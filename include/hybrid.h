@@ -721,7 +721,7 @@ typedef struct hy_summary {
     double ngram_loss;         /* of a 5-gram counted on the training bytes; NaN: not computed */
     uint64_t checkpoint_bytes; /* size of one checkpoint */
     hy_phase_summary phases[HY_PHASE_SLOTS];
-    int64_t val_tokens;   /* that val_loss counts */
+    int64_t val_tokens;   /* that val_loss counts; of pairs of answers, their number */
     double best_val_loss; /* lowest, on the sequences that all validations use; NaN: none */
     int64_t best_val_step;
     bool is_stopped_early;   /* by early_stop */

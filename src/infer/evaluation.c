@@ -147,7 +147,8 @@ static hy_status set_loss(hy_used_model *m) {
     HY_FAIL_IF(
         hy_preference_has_reference(loss.kind) && !has_base, HY_ERR_INPUT,
         "task %s compares with the model before training, which an evaluation knows only for "
-        "an adapter that was trained alone; --task simpo or orpo compares the two answers",
+        "an adapter that was trained alone; a text or rows with one answer (--data) are "
+        "measured without a task, and --task simpo or orpo compares two answers",
         hy_choice_name("task", (int)loss.kind));
     s->preference.reference = HY_REFERENCE_INLINE;
     hy_model_set_loss(m->engine->model, &loss);
@@ -397,7 +398,7 @@ static hy_status write_json(const hy_evaluation *list, size_t count, size_t size
         hy_json_put_double(&w, "loss", e.loss);
         hy_json_put_double(&w, "perplexity", e.perplexity);
         hy_json_put_double(&w, "bits_per_byte", e.bits_per_byte);
-        hy_json_put_int(&w, "tokens", e.tokens);
+        if (e.row_scores.pairs == 0) hy_json_put_int(&w, "tokens", e.tokens);
         hy_json_put_int(&w, "sequences", e.sequences);
         if (e.seq_len > 0) hy_json_put_int(&w, "seq_len", e.seq_len); /* 0: an older caller */
         hy_json_put_double(&w, "seconds", e.seconds);
