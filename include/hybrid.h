@@ -724,11 +724,9 @@ typedef struct hy_summary {
     int64_t val_tokens;   /* that val_loss counts; of pairs of answers, their number */
     double best_val_loss; /* lowest, on the sequences that all validations use; NaN: none */
     int64_t best_val_step;
-    bool is_stopped_early;   /* by early_stop */
-    const char *row_format;  /* kind of rows, template, what counts in the loss; "": no rows */
-    const char *row_losses;  /* rows dropped and cut, with reasons, unknown tokens; "": none */
-    const char *task;        /* of pairs of answers: the loss and its reference; "": next token */
-    bool measures_reference; /* before the first step */
+    bool is_stopped_early;  /* by early_stop */
+    const char *row_format; /* kind of rows, template, what counts in the loss; "": no rows */
+    const char *row_losses; /* rows dropped and cut, with reasons, unknown tokens; "": none */
     int64_t rows, rows_dropped, rows_cut;
     int64_t vocab;        /* entries of the vocabulary; 0: custom */
     bool is_drawn;        /* this session began with weights drawn at random */
@@ -741,6 +739,8 @@ typedef struct hy_summary {
      * unknown token (<unk>); 0 for bytes and shards */
     int64_t tokens_encoded, tokens_unknown;
     hy_row_scores row_scores; /* of the last validation, on the rows of eval.eval_rows */
+    const char *task;         /* of pairs of answers: the loss and its reference; "": next token */
+    bool measures_reference;  /* before the first step */
 } hy_summary;
 
 /* Results of the run so far. */

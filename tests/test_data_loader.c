@@ -119,7 +119,7 @@ END_TEST
 START_TEST(memory_is_known_and_taken_at_creation) {
     hy_loader *loader = create(3, 5, 0);
     ck_assert_uint_eq(hy_loader_bytes(loader),
-                      5 * (3 * SEQ * 2 * sizeof(int32_t) + sizeof(int64_t)));
+                      5 * (3 * SEQ * 2 * sizeof(int32_t) + 2 * sizeof(int64_t)));
     hy_loader_destroy(loader);
 }
 END_TEST
