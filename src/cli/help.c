@@ -29,6 +29,8 @@ static const example examples[] = {
      "hybrid-train --download Qwen/Qwen2.5-0.5B"},
     {"Train adapters for a frozen model (LoRA), here quantised to 4 bits (QLoRA)",
      "hybrid-train --model Qwen/Qwen3-8B --data rows.jsonl --qlora"},
+    {"Prefer one answer to another (DPO), from rows with prompt, chosen and rejected",
+     "hybrid-train --model runs/mine --data pairs.jsonl --task dpo"},
     {"Train on several GPUs of this machine; see \"--help ranks\" for several machines",
      "hybrid-train --gpus 4 --model gpt2-124m --data corpus/"},
     {"Measure loss and perplexity of a model on any data",

@@ -111,9 +111,10 @@ hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_re
         .model_folder = folder,
         .chat_template = s->input.chat_template,
         .counts_all = s->input.loss_on == HY_LOSS_ON_ALL,
-        .pairs = s->task == HY_LOSS_NEXT_TOKEN ? HY_NO_PAIRS
-                 : s->task == HY_LOSS_ORPO     ? HY_PAIRS_WITH_PROMPTS
-                                               : HY_PAIRS,
+        /* a plan may have no data yet */
+        .pairs = s->task == HY_LOSS_NEXT_TOKEN || (is_builtin && e->request.is_plan) ? HY_NO_PAIRS
+                 : s->task == HY_LOSS_ORPO ? HY_PAIRS_WITH_PROMPTS
+                                           : HY_PAIRS,
         .packs = s->input.packing != HY_OFF,
         .stops_at_bad_row = s->input.bad_rows == HY_BAD_ROWS_STOP,
         .drops_any = s->input.bad_rows == HY_BAD_ROWS_SKIP_ANY,

@@ -251,7 +251,9 @@ static hy_status complete_request(hy_trainer *t) {
     e->request.model = e->model;
     e->request.backend = e->device.backend;
     e->request.custom = e->custom ? &e->custom->types : NULL;
-    e->request.has_doc_starts = t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
+    bool has_pairs = e->model->loss.kind != HY_LOSS_NEXT_TOKEN;
+    e->request.has_doc_starts =
+        has_pairs || (t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts);
     HY_TRY(hy_ranks_count_sharers(t));
     if (t->ranks.planned.count > 0) hy_ranks_plan_sharers(t);
     if (!t->resumed[0]) {
