@@ -53,19 +53,24 @@ static bool is_empty(const hy_json_node *value) {
     return hy_json_type_of(value) == HY_JSON_NULL || size == 0;
 }
 
+static void count_ignored_of_message(hy_row_losses *ignored, const hy_json_node *message,
+                                     const hy_chat_template *chat) {
+    for (const hy_json_node *v = hy_json_first(message); v; v = hy_json_next(v)) {
+        bool is_read = is_empty(v) || hy_message_uses(message, v, chat);
+        if (!is_read) hy_row_losses_add(ignored, hy_json_key(v), 1);
+    }
+}
+
 /* Counts the keys of a row that are not used: its own, and those of its messages. */
 static void count_ignored(hy_row_losses ignored[2], const hy_json_node *row, hy_row_kind kind,
                           const hy_conversation *c, const hy_chat_template *chat) {
     for (const hy_json_node *n = hy_json_first(row); n; n = hy_json_next(n)) {
         bool is_used = hy_row_uses(row, c, kind, n);
         if (!is_used && !is_empty(n)) hy_row_losses_add(&ignored[0], hy_json_key(n), 1);
-        const hy_json_node *m = is_used && hy_row_has_turns(kind, n) ? hy_json_first(n) : NULL;
-        for (; m; m = hy_json_next(m)) {
-            for (const hy_json_node *v = hy_json_first(m); v; v = hy_json_next(v)) {
-                bool is_read = is_empty(v) || hy_message_uses(m, v, chat);
-                if (!is_read) hy_row_losses_add(&ignored[1], hy_json_key(v), 1);
-            }
-        }
+        if (!is_used || !hy_row_has_turns(kind, n)) continue;
+        if (hy_json_type_of(n) == HY_JSON_OBJECT) count_ignored_of_message(&ignored[1], n, chat);
+        const hy_json_node *m = hy_json_type_of(n) == HY_JSON_ARRAY ? hy_json_first(n) : NULL;
+        for (; m; m = hy_json_next(m)) count_ignored_of_message(&ignored[1], m, chat);
     }
 }
 
