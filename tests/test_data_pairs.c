@@ -362,6 +362,11 @@ START_TEST(targets_may_show_the_tokens_of_prompts) {
     for (int i = 0; i < 2; i++) {
         options.pairs = i ? HY_PAIRS_WITH_PROMPTS : HY_PAIRS;
         hy_dataset *data = open_data(options);
+        ck_assert_str_eq(hy_dataset_describe(data)->row_format,
+                         i ? "pairs of chosen and rejected answers; no chat template; loss on "
+                             "answers and, for the chosen one, its prompt"
+                           : "pairs of chosen and rejected answers; no chat template; loss on "
+                             "answers");
         for (int split = 0; split < 2; split++) {
             filled f = fill(data, (hy_split)split, 0);
             ck_assert_int_eq(f.counted, 1);
@@ -788,7 +793,8 @@ END_TEST
 
 static hy_status keep_row(void *user, const hy_shown_row *row) {
     hy_text *out = user;
-    hy_text_addf(out, "%d: %s: %u of %u: ", (int)row->line, row->format, row->part, row->parts);
+    hy_text_addf(out, "%d: %s: %u of %u: %s%s: ", (int)row->line, row->format, row->part,
+                 row->parts, row->answer ? row->answer : "no answer", row->is_cut ? ", cut" : "");
     if (row->dropped) hy_text_addf(out, "dropped: %s", row->dropped);
     for (uint32_t i = 0; i < row->count; i++) {
         int32_t id = row->tokens[i] & ~HY_COUNTS;
@@ -803,15 +809,17 @@ START_TEST(a_pair_is_shown_as_two_rows) {
     hy_dataset_options options =
         options_of(write_file("a.jsonl", "{\"prompt\": \"p\", \"chosen\": \"a\", \"rejected\": "
                                          "\"b\"}\n{\"prompt\": \"p\", \"chosen\": \"a\", "
-                                         "\"rejected\": \"a\"}\n{}\n"),
-                   32);
-    must(hy_dataset_show_rows(&options, 2, keep_row, &text));
-    ck_assert_str_eq(
-        hy_text_string(&text),
-        "1: the chosen answer of a pair; no chat template; loss on answers: 1 of 2: p[a][.]\n"
-        "1: the rejected answer of a pair; no chat template; loss on answers: 2 of 2: p[b][.]\n"
-        "2: pairs of chosen and rejected answers; no chat template; loss on answers: 0 of 0: "
-        "dropped: chosen and rejected are the same\n");
+                                         "\"rejected\": \"a\"}\n{\"prompt\": \"p\", \"chosen\": "
+                                         "\"abcdef\", \"rejected\": \"g\"}\n{}\n"),
+                   6);
+    must(hy_dataset_show_rows(&options, 3, keep_row, &text));
+#define PAIRS "pairs of chosen and rejected answers; no chat template; loss on answers: "
+    ck_assert_str_eq(hy_text_string(&text),
+                     "1: " PAIRS "1 of 2: chosen: p[a][.]\n"
+                     "1: " PAIRS "2 of 2: rejected: p[b][.]\n"
+                     "2: " PAIRS "0 of 0: no answer: dropped: chosen and rejected are the same\n"
+                     "3: " PAIRS "1 of 2: chosen, cut: p[a][b][c][d]\n"
+                     "3: " PAIRS "2 of 2: rejected: p[g][.]\n");
     hy_text_free(&text);
 }
 END_TEST

@@ -390,7 +390,9 @@ static void describe_format(const hy_row_file *f, const hy_encoding *e, char *ou
                       : template,
              is_scored                                           ? "scored by log-probability"
              : e->options->counts_all || f->kind == HY_ROWS_TEXT ? "loss on all tokens"
-                                                                 : "loss on answers");
+             : e->options->pairs == HY_PAIRS_WITH_PROMPTS
+                 ? "loss on answers and, for the chosen one, its prompt"
+                 : "loss on answers");
     if (is_scored) return;
     hy_text ends = {0};
     hy_chat_template_describe_ends(&f->chat, e->tokenizer, &ends);
@@ -474,7 +476,6 @@ typedef struct showing {
 /* The batch holds one row. */
 static hy_status show_batch(const reading *r, const hy_batch_of_rows *b, const showing *s) {
     static const char *const answers[] = {"chosen", "rejected"};
-    char format[sizeof r->examples->format];
     bool is_pair = hy_row_kind_is_pair(r->file->kind);
     hy_shown_row row = {.path = r->path,
                         .line = b->rows[0].line,
@@ -488,12 +489,8 @@ static hy_status show_batch(const reading *r, const hy_batch_of_rows *b, const s
                         .tokens = b->tokens.data};
     if (row.parts == 0) return s->show(s->user, &row);
     for (row.part = 1; row.part <= row.parts; row.part++) {
-        if (is_pair) {
-            const char *rest = strchr(r->examples->format, ';');
-            snprintf(format, sizeof format, "the %s answer of a pair%.200s", answers[row.part - 1],
-                     rest ? rest : "");
-            row.format = format;
-        }
+        if (is_pair) row.answer = answers[row.part - 1];
+        if (is_pair) row.is_cut = b->is_cut[row.part - 1];
         row.count = (uint32_t)b->lengths.data[row.part - 1];
         HY_TRY(s->show(s->user, &row));
         row.tokens += row.count;
