@@ -593,7 +593,8 @@ static int pairs_of(const filled *f, int32_t seq, int numbers[]) {
             char text[SEQ + 1] = "", sign = 0;
             int size = 0;
             ck_assert_int_eq(f->starts[at], at);
-            for (; f->starts[at + size] == at; size++) text[size] = (char)f->tokens[at + size];
+            for (; at + size < seq && f->starts[at + size] == at; size++)
+                text[size] = (char)f->tokens[at + size];
             ck_assert_int_eq(sscanf(text, "<%d>%c", &number[i], &sign), 2);
             ck_assert_int_eq(sign, i == 0 ? '+' : '-');
             ck_assert_int_eq(f->targets[at + size - 1], 0);
