@@ -77,10 +77,11 @@ typedef struct hy_row_view {
     int64_t line;
     const char *format;  /* kind of rows, chat template, and what counts */
     const char *dropped; /* why the row is not trained; "": it is */
-    bool is_cut;         /* the row is longer than a sequence; its end is not trained */
-    int32_t part, parts; /* a long text becomes several examples: the number of this one, from 1 */
+    bool is_cut; /* the row, or its pair, is longer than a sequence; its end is not trained */
+    int32_t part, parts; /* a long text or a pair becomes several: the number of this one, from 1 */
     const hy_row_token *tokens;
     size_t token_count;
+    const char *answer; /* of a pair: "chosen" or "rejected"; else "" */
 } hy_row_view;
 typedef void (*hy_row_callback)(void *user, const hy_row_view *row);
 

@@ -106,6 +106,8 @@ static const row_form texts[] = {
 
 #define PAIR(chosen, rejected) "\"chosen\": [" chosen "], \"rejected\": [" rejected "]}"
 #define ROW(prompt, completion) "\"prompt\": [" prompt "], \"completion\": [" completion "]}"
+#define HUMAN(text) "{\"from\": \"human\", \"value\": \"" text "\"}"
+#define GPT(text) "{\"from\": \"gpt\", \"value\": \"" text "\"}"
 #define TURNS(id) ASKS("Q") ", {" id "\"role\": \"assistant\", \"content\": \"R\"}," ASKS("S")
 
 static const row_form lists[] = {
@@ -125,14 +127,75 @@ static const row_form lists[] = {
                                 ASKS("Q") "," SAYS("B") "," ASKS("R") "," SAYS("C")),
      {"{\"system\": \"Y\"," ROW(ASKS("Q"), SAYS("A")),
       "{\"system\": \"Y\"," ROW(ASKS("Q"), SAYS("B") "," ASKS("R") "," SAYS("C"))}},
+    /* a list of turns under another key is the prompt; an answer is one message */
+    {"{\"conversations\": [" HUMAN("Q") "], \"chosen\": \"I am A\", \"rejected\": \"I am B\"}",
+     {"{" ROW(ASKS("Q"), SAYS("I am A")), "{" ROW(ASKS("Q"), SAYS("I am B"))}},
+    {"{\"conversations\": [" HUMAN("Q") "," GPT("R") "," HUMAN(
+         "S") "], \"system\": \"Y\","
+              "\"chosen\": " GPT("A") ", \"rejected\": " GPT("B") "}",
+     {"{\"system\": \"Y\"," ROW(TURNS(""), SAYS("A")),
+      "{\"system\": \"Y\"," ROW(TURNS(""), SAYS("B"))}},
+    {"{\"prompt\": null, \"messages\": [" TURNS("") "], \"chosen\": " SAYS("A") ", \"rejected\": "
+                                                                                "[" SAYS("B") "]}",
+     {"{" ROW(TURNS(""), SAYS("A")), "{" ROW(TURNS(""), SAYS("B"))}},
+    {"{\"prompt\": \"Q\", \"chosen\": " GPT("A") ", \"rejected\": " GPT("B") "}",
+     {"{" ROW(ASKS("Q"), SAYS("A")), "{" ROW(ASKS("Q"), SAYS("B"))}},
+    /* unless a prompt is there, or it is a whole conversation as the answers are */
+    {"{\"messages\": [" ASKS("R") "], \"prompt\": \"Q\", \"chosen\": \"A\", \"rejected\": \"B\"}",
+     {"{\"prompt\": \"Q\", \"completion\": \"A\"}", "{\"prompt\": \"Q\", \"completion\": \"B\"}"}},
+    {"{\"messages\": [" ASKS("Q") "," SAYS("A") "]," PAIR(ASKS("Q") "," SAYS("A"),
+                                                          ASKS("Q") "," SAYS("B")),
+     {"{" ROW(ASKS("Q"), SAYS("A")), "{" ROW(ASKS("Q"), SAYS("B"))}},
+    /* a list as the prompt, which the answers repeat, maybe without its system turn */
+    {"{\"prompt\": [" TURNS("") "]," PAIR(TURNS("\"id\": 7,") "," SAYS("A"),
+                                          TURNS("") "," SAYS("B")),
+     {"{" ROW(TURNS(""), SAYS("A")), "{" ROW(TURNS(""), SAYS("B"))}},
+    {"{\"messages\": [" TURNS("") "]," PAIR(TURNS("") "," SAYS("A"), SAYS("B")),
+     {"{" ROW(TURNS(""), SAYS("A")), "{" ROW(TURNS(""), SAYS("B"))}},
+    {"{\"prompt\": [" MESSAGE("system", "Y") "," ASKS("Q") "]," PAIR(
+         ASKS("Q") "," SAYS("A"), MESSAGE("system", "Y") "," ASKS("Q") "," SAYS("B")),
+     {"{" ROW(MESSAGE("system", "Y") "," ASKS("Q"), SAYS("A")),
+      "{" ROW(MESSAGE("system", "Y") "," ASKS("Q"), SAYS("B"))}},
+    {"{\"system\": \"Y\", \"prompt\": [" ASKS("Q") "]," PAIR(
+         ASKS("Q") "," SAYS("A"), ASKS("Q") "," SAYS("B") "," ASKS("Q") "," SAYS("C")),
+     {"{\"system\": \"Y\"," ROW(ASKS("Q"), SAYS("A")),
+      "{\"system\": \"Y\"," ROW(ASKS("Q"), SAYS("B") "," ASKS("Q") "," SAYS("C"))}},
+    /* what does not repeat the prompt follows it */
+    {"{\"prompt\": [" ASKS("Q") "," SAYS("R") "]," PAIR(ASKS("S") "," SAYS("A"),
+                                                        ASKS("S") "," SAYS("B")),
+     {"{" ROW(ASKS("Q") "," SAYS("R"), ASKS("S") "," SAYS("A")),
+      "{" ROW(ASKS("Q") "," SAYS("R"), ASKS("S") "," SAYS("B"))}},
 };
 
-/* The sequence of a pair is that of its two rows, one after the other. */
+/* Keys with other names. The input of an instruction belongs to the prompt. */
+static const char *const other_names[] = {"prompt=Instruction", "prompt=instruction",
+                                          "prompt=ask,input=about", "input=about",
+                                          "conversations=asked"};
+static const row_form renamed[] = {
+    {"{\"instruction\": \"Add\", \"input\": \"1 2\", \"chosen\": \"3\", \"rejected\": \"4\"}",
+     {"{\"instruction\": \"Add\", \"input\": \"1 2\", \"output\": \"3\"}",
+      "{\"instruction\": \"Add\", \"input\": \"1 2\", \"output\": \"4\"}"}},
+    {"{\"instruction\": \"Add\", \"input\": \"\", \"chosen\": \"3\", \"rejected\": \"4\"}",
+     {"{\"instruction\": \"Add\", \"output\": \"3\"}",
+      "{\"instruction\": \"Add\", \"output\": \"4\"}"}},
+    {"{\"ask\": \"Add\", \"about\": \"1 2\", \"chosen\": \"3\", \"rejected\": \"4\"}",
+     {"{\"instruction\": \"Add\", \"input\": \"1 2\", \"output\": \"3\"}",
+      "{\"instruction\": \"Add\", \"input\": \"1 2\", \"output\": \"4\"}"}},
+    {"{\"prompt\": \"Add\", \"about\": \"1 2\", \"chosen\": \"3\", \"rejected\": \"4\"}",
+     {"{\"instruction\": \"Add\", \"input\": \"1 2\", \"output\": \"3\"}",
+      "{\"instruction\": \"Add\", \"input\": \"1 2\", \"output\": \"4\"}"}},
+    {"{\"asked\": [" HUMAN("Q") "], \"chosen\": \"A\", \"rejected\": \"B\"}",
+     {"{" ROW(ASKS("Q"), SAYS("A")), "{" ROW(ASKS("Q"), SAYS("B"))}},
+};
+
+/* The sequence of a pair is that of its two rows, one after the other. Columns are those of the
+ * pair. */
 static void check_form(const row_form *form, hy_dataset_options options) {
     char rows[1200];
     options.path = options.val_path = write_file("pairs.jsonl", form->pair);
     options.seq = SEQ;
     hy_dataset *pairs = open_data(options);
+    options.columns = NULL;
     snprintf(rows, sizeof rows, "%s\n%s\n", form->rows[0], form->rows[1]);
     options.path = options.val_path = write_file("rows.jsonl", rows);
     options.pairs = HY_NO_PAIRS;
@@ -151,12 +214,23 @@ static void check_form(const row_form *form, hy_dataset_options options) {
     hy_dataset_close(pairs);
 }
 
+static void check_renamed(hy_dataset_options options) {
+    for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++) {
+        options.columns = other_names[i];
+        check_form(&renamed[i], options);
+    }
+}
+
 START_TEST(a_pair_is_two_rows_of_the_prompt_with_each_answer) {
     static const char *const templates[] = {CHATML, GENERATION};
     hy_dataset_options options = options_of("", SEQ);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) check_form(&texts[i], options);
     options.chat_template = HY_CHAT_ALPACA;
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) check_form(&lists[i], options);
+    check_renamed(options);
+    options.chat_template = HY_CHAT_PLAIN;
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) check_form(&lists[i], options);
+    check_renamed(options);
     options.chat_template = HY_CHAT_AUTO;
     options.tokenizer = GOLDEN "tokenizer.json";
     options.vocab = 1000;
@@ -166,6 +240,7 @@ START_TEST(a_pair_is_two_rows_of_the_prompt_with_each_answer) {
         write_file("chat_template.jinja", templates[k]);
         for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) check_form(&texts[i], options);
         for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) check_form(&lists[i], options);
+        check_renamed(options);
     }
 }
 END_TEST
@@ -246,6 +321,37 @@ START_TEST(the_format_of_pairs_is_described) {
 }
 END_TEST
 
+#define FORMAT "pairs of chosen and rejected answers as messages; no chat template; loss on answers"
+
+START_TEST(keys_that_are_not_used_are_listed) {
+    static const struct {
+        const char *row, *ignored, *columns;
+    } rows[] = {
+        {"{\"conversations\": [" HUMAN("Q") "], \"input\": \"x\", \"chosen\": {\"from\": \"gpt\", "
+                                            "\"id\": 1, \"value\": \"A\"}, \"rejected\": " GPT(
+                                                "B") "}",
+         "; ignored keys: input, id (in 1 message)", NULL},
+        {"{\"messages\": [" ASKS("Q") "," SAYS("A") "], \"question\": \"Q\"," PAIR(
+             ASKS("Q") "," SAYS("A"), ASKS("Q") "," SAYS("B")),
+         "; ignored keys: messages, question", NULL},
+        {"{\"instruction\": \"Q\", \"input\": \"R\"," PAIR(SAYS("A"), SAYS("B")), "",
+         "prompt=instruction"},
+        {"{\"instruction\": \"R\", \"input\": \"Q\"," PAIR(SAYS("A"), SAYS("B")),
+         "; ignored keys: instruction", "prompt=input"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        hy_dataset_options options = options_of(write_file("a.jsonl", rows[i].row), SEQ);
+        char expected[200];
+        options.chat_template = HY_CHAT_PLAIN;
+        options.columns = rows[i].columns;
+        hy_dataset *data = open_data(options);
+        snprintf(expected, sizeof expected, FORMAT "%s", rows[i].ignored);
+        ck_assert_str_eq(hy_dataset_describe(data)->row_format, expected);
+        hy_dataset_close(data);
+    }
+}
+END_TEST
+
 START_TEST(targets_may_show_the_tokens_of_prompts) {
     hy_dataset_options options = options_of(
         write_file("a.jsonl", "{\"prompt\": \"pq\", \"chosen\": \"a\", \"rejected\": \"bc\"}"), 10);
@@ -256,6 +362,11 @@ START_TEST(targets_may_show_the_tokens_of_prompts) {
     for (int i = 0; i < 2; i++) {
         options.pairs = i ? HY_PAIRS_WITH_PROMPTS : HY_PAIRS;
         hy_dataset *data = open_data(options);
+        ck_assert_str_eq(hy_dataset_describe(data)->row_format,
+                         i ? "pairs of chosen and rejected answers; no chat template; loss on "
+                             "answers and, for the chosen one, its prompt"
+                           : "pairs of chosen and rejected answers; no chat template; loss on "
+                             "answers");
         for (int split = 0; split < 2; split++) {
             filled f = fill(data, (hy_split)split, 0);
             ck_assert_int_eq(f.counted, 1);
@@ -340,8 +451,22 @@ static const struct {
     {"{\"question\": \"p\", \"chosen\": \"a b\", \"rejected\": \"a c\"}",
      "there is no \"prompt\", but \"question\"; --columns prompt=question makes it the prompt",
      true},
+    {"{\"instruction\": \"p\", \"question\": \"\", \"chosen\": \"a b\", \"rejected\": \"a c\"}",
+     "there is no \"prompt\", but \"instruction\"; --columns prompt=instruction makes it the",
+     true},
+    {"{\"input\": \"p\", \"chosen\": \"a b\", \"rejected\": \"a c\"}",
+     "there is no \"prompt\", but \"input\"; --columns prompt=input makes it the prompt", true},
+    {"{\"messages\": \"p\", \"chosen\": \"a b\", \"rejected\": \"a c\"}",
+     "there is no \"prompt\", but \"messages\"; --columns prompt=messages makes it the prompt",
+     true},
+    {"{\"conversations\": [" HUMAN("p") "], \"chosen\": \"a b\", \"rejected\": \"a c\"}",
+     "\"conversations\" is not a text, a number or a boolean", true},
+    {"{\"prompt\": \"p\", \"chosen\": [], \"rejected\": \"b\"}", "the chosen answer is empty",
+     true},
     {"{\"prompt\": \"p\", \"chosen\": [" SAYS("a") "], \"rejected\": \"b\"}",
-     "one of \"chosen\" and \"rejected\" is a list of messages, the other is not", true},
+     "one of \"chosen\" and \"rejected\" has messages, the other has none", true},
+    {"{\"prompt\": \"p\", \"chosen\": \"a\", \"rejected\": " GPT("b") "}",
+     "one of \"chosen\" and \"rejected\" has messages, the other has none", true},
     {"{\"prompt\": \"p\", \"completion\": \"a\"}", "\"chosen\" is missing", true},
 };
 
@@ -386,7 +511,19 @@ START_TEST(lists_of_messages_without_a_pair_are_dropped) {
                                                        " \"content\": \"b\", \"weight\": 0}]}",
          "the rejected answer has no token to learn from"},
         {"{\"prompt\": \"p\", \"chosen\": [], \"rejected\": [" SAYS("b") "]}",
-         "\"chosen\" is not a list of turns"},
+         "the chosen answer is empty"},
+        {"{\"prompt\": \"p\", \"chosen\": [" SAYS("a") "], \"rejected\": []}",
+         "the rejected answer is empty"},
+        {"{\"question\": \"p\", \"chosen\": " SAYS("a") ", \"rejected\": " SAYS("b") "}",
+         "there is no \"prompt\", but \"question\"; --columns prompt=question makes it the prompt"},
+        {"{\"messages\": [" ASKS("q") "," SAYS("r") "], \"chosen\": \"a\", \"rejected\": \"b\"}",
+         "\"messages\" ends with an answer, so it is not the prompt of \"chosen\" and "
+         "\"rejected\""},
+        {"{\"prompt\": [" ASKS("q") "], \"chosen\": [" MESSAGE("system", "s") "," ASKS(
+             "q") "," SAYS("a") "], \"rejected\": [" SAYS("b") "]}",
+         "\"chosen\" begins with a system message that the prompt does not have"},
+        {"{\"prompt\": \"p\", \"chosen\": " ASKS("a") ", \"rejected\": " SAYS("b") "}",
+         "the last message of \"chosen\" is not an assistant's"},
     };
     hy_dataset_options options = options_of("", SEQ);
     options.chat_template = HY_CHAT_ALPACA;
@@ -456,7 +593,8 @@ static int pairs_of(const filled *f, int32_t seq, int numbers[]) {
             char text[SEQ + 1] = "", sign = 0;
             int size = 0;
             ck_assert_int_eq(f->starts[at], at);
-            for (; f->starts[at + size] == at; size++) text[size] = (char)f->tokens[at + size];
+            for (; at + size < seq && f->starts[at + size] == at; size++)
+                text[size] = (char)f->tokens[at + size];
             ck_assert_int_eq(sscanf(text, "<%d>%c", &number[i], &sign), 2);
             ck_assert_int_eq(sign, i == 0 ? '+' : '-');
             ck_assert_int_eq(f->targets[at + size - 1], 0);
@@ -656,7 +794,8 @@ END_TEST
 
 static hy_status keep_row(void *user, const hy_shown_row *row) {
     hy_text *out = user;
-    hy_text_addf(out, "%d: %s: %u of %u: ", (int)row->line, row->format, row->part, row->parts);
+    hy_text_addf(out, "%d: %s: %u of %u: %s%s: ", (int)row->line, row->format, row->part,
+                 row->parts, row->answer ? row->answer : "no answer", row->is_cut ? ", cut" : "");
     if (row->dropped) hy_text_addf(out, "dropped: %s", row->dropped);
     for (uint32_t i = 0; i < row->count; i++) {
         int32_t id = row->tokens[i] & ~HY_COUNTS;
@@ -671,15 +810,17 @@ START_TEST(a_pair_is_shown_as_two_rows) {
     hy_dataset_options options =
         options_of(write_file("a.jsonl", "{\"prompt\": \"p\", \"chosen\": \"a\", \"rejected\": "
                                          "\"b\"}\n{\"prompt\": \"p\", \"chosen\": \"a\", "
-                                         "\"rejected\": \"a\"}\n{}\n"),
-                   32);
-    must(hy_dataset_show_rows(&options, 2, keep_row, &text));
-    ck_assert_str_eq(
-        hy_text_string(&text),
-        "1: the chosen answer of a pair; no chat template; loss on answers: 1 of 2: p[a][.]\n"
-        "1: the rejected answer of a pair; no chat template; loss on answers: 2 of 2: p[b][.]\n"
-        "2: pairs of chosen and rejected answers; no chat template; loss on answers: 0 of 0: "
-        "dropped: chosen and rejected are the same\n");
+                                         "\"rejected\": \"a\"}\n{\"prompt\": \"p\", \"chosen\": "
+                                         "\"abcdef\", \"rejected\": \"g\"}\n{}\n"),
+                   6);
+    must(hy_dataset_show_rows(&options, 3, keep_row, &text));
+#define PAIRS "pairs of chosen and rejected answers; no chat template; loss on answers: "
+    ck_assert_str_eq(hy_text_string(&text),
+                     "1: " PAIRS "1 of 2: chosen: p[a][.]\n"
+                     "1: " PAIRS "2 of 2: rejected: p[b][.]\n"
+                     "2: " PAIRS "0 of 0: no answer: dropped: chosen and rejected are the same\n"
+                     "3: " PAIRS "1 of 2: chosen, cut: p[a][b][c][d]\n"
+                     "3: " PAIRS "2 of 2: rejected: p[g][.]\n");
     hy_text_free(&text);
 }
 END_TEST
@@ -706,6 +847,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, tools_and_calls_are_those_of_other_rows);
     tcase_add_test(cases, pairs_have_other_names_or_are_columns_of_csv);
     tcase_add_test(cases, the_format_of_pairs_is_described);
+    tcase_add_test(cases, keys_that_are_not_used_are_listed);
     tcase_add_test(cases, targets_may_show_the_tokens_of_prompts);
     tcase_add_test(cases, answers_are_cut_to_half_a_sequence_or_to_what_is_left);
     tcase_add_test(cases, rows_without_a_pair_are_dropped_with_their_reason);

@@ -83,6 +83,7 @@ static void show_tokens(const shown *s, const hy_row_view *row) {
 static void show_row(void *user, const hy_row_view *row) {
     shown *s = user;
     const hy_cli_terminal *terminal = s->terminal;
+    bool is_pair = row->answer[0] != '\0';
     char *json = NULL, head[4400];
     size_t counted = 0;
     if (s->wants_json) {
@@ -97,15 +98,17 @@ static void show_row(void *user, const hy_row_view *row) {
     }
     if (row->part <= 1) s->rows++;
     for (size_t i = 0; i < row->token_count; i++) counted += row->tokens[i].counts;
-    int used = snprintf(head, sizeof head, "row %lld, %.4000s:%lld: ", (long long)s->rows,
-                        row->file, (long long)row->line);
+    int used = snprintf(head, sizeof head, "row %lld, %.4000s:%lld%s%.20s: ", (long long)s->rows,
+                        row->file, (long long)row->line, is_pair ? ", " : "", row->answer);
     if (row->dropped[0] != '\0')
         snprintf(head + used, sizeof head - (size_t)used, "dropped: %.200s", row->dropped);
     else
         used += snprintf(head + used, sizeof head - (size_t)used, "%zu tokens, %zu counted%s",
                          row->token_count, counted,
-                         row->is_cut ? "; cut, because it is longer than a sequence" : "");
-    if (row->parts > 1)
+                         !row->is_cut ? ""
+                         : is_pair    ? "; cut, because the pair is longer than a sequence"
+                                      : "; cut, because it is longer than a sequence");
+    if (row->parts > 1 && !is_pair)
         snprintf(head + used, sizeof head - (size_t)used, "; part %d of %d of the row", row->part,
                  row->parts);
     hy_cli_section(terminal, head);

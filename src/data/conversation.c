@@ -162,14 +162,58 @@ static const hy_json_node *get(const hy_json_node *row, const hy_columns *column
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
+static bool is_list(const hy_json_node *value) { return hy_json_type_of(value) == HY_JSON_ARRAY; }
+
+/* Whether a value of a pair is a list of messages, or one message alone. */
+static bool has_messages(const hy_json_node *value) {
+    return is_list(value) || hy_json_get(value, "role") || hy_json_get(value, "from");
+}
+
+/* Whether a value is absent, null, an empty text or an empty list. */
+static bool is_nothing(const hy_json_node *value) {
+    const char *text;
+    size_t size = 1;
+    (void)hy_json_as_string(value, &text, &size);
+    if (is_list(value)) return hy_json_size(value) == 0;
+    return hy_json_type_of(value) == HY_JSON_NULL || size == 0;
+}
+
+/* The key of a pair's prompt: a list of turns under another key is the prompt if there is no
+ * other. */
+static const char *prompt_key(const hy_json_node *row, const hy_columns *columns) {
+    static const char *const others[] = {"messages", "conversations"};
+    if (!is_nothing(get(row, columns, "prompt"))) return "prompt";
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        const hy_json_node *value = get(row, columns, others[i]);
+        if (is_list(value) && !is_nothing(value)) return others[i];
+    }
+    return "prompt";
+}
+
+/* Whether "input" continues the prompt of a pair, because that is the instruction of Alpaca, or
+ * because --columns names it. */
+static bool continues_in_input(const hy_columns *columns) {
+    return mapped(columns, "input") || strcasecmp(name_of(columns, "prompt"), "instruction") == 0;
+}
+
+static bool pair_uses(const hy_json_node *row, const hy_conversation *c,
+                      const hy_json_node *value) {
+    const hy_json_node *prompt = get(row, c->columns, prompt_key(row, c->columns));
+    bool is_input = value == get(row, c->columns, "input") && !has_messages(prompt) &&
+                    continues_in_input(c->columns);
+    return c->has_prompt && (value == prompt || is_input);
+}
+
 bool hy_row_uses(const hy_json_node *row, const hy_conversation *c, hy_row_kind kind,
                  const hy_json_node *value) {
     const hy_columns *columns = c->columns;
     if (get(row, columns, "system") == value) return c->has_system;
-    if (kinds[kind].is_pair && get(row, columns, "prompt") == value) return c->has_prompt;
     for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
+        bool is_prompt = kinds[kind].is_pair && strcmp(kinds[kind].keys[k].key, "prompt") == 0;
+        if (is_prompt) continue; /* it may be unused */
         if (get(row, columns, kinds[kind].keys[k].key) == value) return true;
     }
+    if (kinds[kind].is_pair && pair_uses(row, c, value)) return true;
     return kinds[kind].is_list && hy_json_get(row, "tools") == value;
 }
 
@@ -184,12 +228,10 @@ static void list_keys(const hy_json_node *row, char *out, size_t size) {
     }
 }
 
-static bool is_list(const hy_json_node *value) { return hy_json_type_of(value) == HY_JSON_ARRAY; }
-
-/* Whether the prompt or an answer of a pair is a list of messages. */
-static bool has_list(const hy_json_node *row, const hy_columns *columns) {
-    return is_list(get(row, columns, "prompt")) || is_list(get(row, columns, "chosen")) ||
-           is_list(get(row, columns, "rejected"));
+/* Whether the prompt or an answer of a pair has messages. */
+static bool is_pair_of_messages(const hy_json_node *row, const hy_columns *columns) {
+    return has_messages(get(row, columns, prompt_key(row, columns))) ||
+           has_messages(get(row, columns, "chosen")) || has_messages(get(row, columns, "rejected"));
 }
 
 /* Whether the row has the keys of a kind, and --columns, if it maps any, maps one of them. A mapped
@@ -199,7 +241,7 @@ static bool is_of_kind(const hy_json_node *row, const hy_columns *columns, hy_ro
     bool is_asked = !columns || columns->count == 0 || kinds[kind].is_scored;
     if (kinds[kind].is_scored && !scores) return false;
     if (kinds[kind].is_pair != (columns && columns->pairs)) return false;
-    if (kind == HY_ROWS_PAIR_TURNS && !has_list(row, columns)) return false;
+    if (kind == HY_ROWS_PAIR_TURNS && !is_pair_of_messages(row, columns)) return false;
     if (kind == HY_ROWS_QUESTION && scores && mapped(columns, "prompt")) return false;
     for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
         const char *key = kinds[kind].keys[k].key;
@@ -209,7 +251,9 @@ static bool is_of_kind(const hy_json_node *row, const hy_columns *columns, hy_ro
         if (is_needed && !(value && is_turns)) return false;
         is_asked |= mapped(columns, key) != NULL;
     }
-    return is_asked;
+    bool is_pair = kinds[kind].is_pair;
+    is_asked |= is_pair && mapped(columns, prompt_key(row, columns));
+    return is_asked || (is_pair && mapped(columns, "input"));
 }
 
 hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, hy_row_kind *out) {
@@ -381,8 +425,8 @@ static int switch_of(const hy_json_node *value) {
 static bool is_switch(const char *key) { return !strcmp(key, "weight") || !strcmp(key, "train"); }
 
 bool hy_row_has_turns(hy_row_kind kind, const hy_json_node *value) {
-    return kinds[kind].is_list && hy_json_type_of(value) == HY_JSON_ARRAY &&
-           strcmp(hy_json_key(value), "tools") != 0;
+    bool has_turns = kinds[kind].is_pair ? has_messages(value) : is_list(value);
+    return kinds[kind].is_list && has_turns && strcmp(hy_json_key(value), "tools") != 0;
 }
 
 /* Whether a message is an assistant's. */
@@ -452,14 +496,52 @@ hy_status hy_conversation_read_messages(const hy_json_node *list, hy_conversatio
     return read_list(list, "messages", false, out);
 }
 
+/* The first message of a pair's answer or prompt, which may be one message alone. */
+static const hy_json_node *first_message(const hy_json_node *value) {
+    return is_list(value) ? hy_json_first(value) : value;
+}
+
+static bool ends_with_answer(const hy_json_node *list) {
+    const hy_json_node *last = NULL;
+    for (const hy_json_node *n = first_message(list); n; n = is_list(list) ? hy_json_next(n) : NULL)
+        last = n;
+    return is_answer(last);
+}
+
+/* Whether both answers are lists of messages that hold the whole conversation: they begin with a
+ * question. */
+static bool are_whole(const hy_json_node *row, const hy_columns *columns) {
+    const hy_json_node *chosen = get(row, columns, "chosen"),
+                       *rejected = get(row, columns, "rejected");
+    return has_messages(chosen) && !is_answer(first_message(chosen)) && has_messages(rejected) &&
+           !is_answer(first_message(rejected));
+}
+
+/* Beside two whole conversations, these are not needed: a prompt that is a text, and messages that
+ * hold the whole conversation too. */
+static bool uses_prompt(const hy_json_node *row, const hy_columns *columns) {
+    const char *key = prompt_key(row, columns);
+    const hy_json_node *prompt = get(row, columns, key);
+    if (is_nothing(prompt)) return false;
+    bool is_whole = strcmp(key, "prompt") != 0 && ends_with_answer(prompt);
+    return !are_whole(row, columns) || (has_messages(prompt) && !is_whole);
+}
+
+/* The first message of a pair, or NULL. */
+static const hy_json_node *first_of_pair(const hy_json_node *row, const hy_columns *columns) {
+    const hy_json_node *prompt = get(row, columns, prompt_key(row, columns));
+    bool is_first = uses_prompt(row, columns) && has_messages(prompt);
+    return first_message(is_first ? prompt : get(row, columns, "chosen"));
+}
+
 /* Reads the system text of the row, unless there is no place for it: the template has no system
  * turn, or the list of turns begins with one. */
 static hy_status read_system(const hy_json_node *row, hy_row_kind kind, hy_conversation *out) {
     const char *name = "";
     const hy_json_node *list =
         kinds[kind].is_list ? get(row, out->columns, kinds[kind].keys[1].key) : NULL;
-    if (kinds[kind].is_pair && !is_list(list)) list = get(row, out->columns, "chosen");
-    const hy_json_node *first = hy_json_first(list);
+    const hy_json_node *first =
+        kinds[kind].is_pair ? first_of_pair(row, out->columns) : hy_json_first(list);
     bool is_named = hy_json_as_string(hy_json_get(first, "role"), &name, NULL) ||
                     hy_json_as_string(hy_json_get(first, "from"), &name, NULL);
     bool begins = is_named && (!strcmp(name, "system") || !strcmp(name, "developer"));
@@ -539,54 +621,82 @@ static hy_status read_scored(const hy_json_node *row, hy_row_kind kind, hy_conve
 
 /* ---- pairs of answers ------------------------------------------------------------------------ */
 
-/* Lists of messages that begin with a question hold the whole conversation. */
-static bool begins_with_question(const hy_json_node *list) {
-    return is_list(list) && !is_answer(hy_json_first(list));
-}
-
-/* A prompt that is a text is not needed beside two whole conversations. */
-static bool uses_prompt(const hy_json_node *row, const hy_columns *columns) {
-    const hy_json_node *prompt = get(row, columns, "prompt");
-    const char *text;
-    size_t size = 1;
-    (void)hy_json_as_string(prompt, &text, &size);
-    if (is_list(prompt)) return hy_json_size(prompt) > 0;
-    if (hy_json_type_of(prompt) == HY_JSON_NULL || size == 0) return false;
-    return !(begins_with_question(get(row, columns, "chosen")) &&
-             begins_with_question(get(row, columns, "rejected")));
-}
-
-static hy_status add_text_or_list(hy_conversation *c, const hy_json_node *row, hy_row_kind kind,
-                                  const char *key, hy_role role) {
+/* A text becomes a turn of this role. */
+static hy_status add_text_or_messages(hy_conversation *c, const hy_json_node *row, hy_row_kind kind,
+                                      const char *key, hy_role role) {
     const hy_json_node *value = get(row, c->columns, key);
-    return kinds[kind].is_list && is_list(value) ? read_list(value, key, false, c)
-                                                 : add_key(c, row, key, role, false);
+    if (!kinds[kind].is_list || !has_messages(value)) return add_key(c, row, key, role, false);
+    if (!is_list(value)) return read_message(c, value, false);
+    return read_list(value, key, strcmp(key, "conversations") == 0, c);
+}
+
+/* The key that seems to hold the question of a pair without a prompt, or NULL. */
+static const char *other_question(const hy_json_node *row, const hy_columns *columns) {
+    static const char *const keys[] = {"question", "instruction", "input", "messages",
+                                       "conversations"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (!is_nothing(get(row, columns, keys[i]))) return name_of(columns, keys[i]);
+    }
+    return NULL;
+}
+
+static hy_status read_prompt(const hy_json_node *row, hy_row_kind kind, hy_conversation *c) {
+    const char *key = prompt_key(row, c->columns);
+    bool is_text = !has_messages(get(row, c->columns, key));
+    HY_FAIL_IF(strcmp(key, "prompt") != 0 && ends_with_answer(get(row, c->columns, key)),
+               HY_ERR_INPUT,
+               "\"%s\" ends with an answer, so it is not the prompt of \"chosen\" and "
+               "\"rejected\"",
+               name_of(c->columns, key));
+    HY_TRY(add_text_or_messages(c, row, kind, key, HY_ROLE_USER));
+    bool has_input = is_text && continues_in_input(c->columns) && get(row, c->columns, "input");
+    return has_input ? add_key(c, row, "input", HY_ROLE_INPUT, true) : HY_OK;
+}
+
+/* Without a prompt, the common beginning of both answers becomes it; else it is dropped where an
+ * answer repeats it. */
+static hy_status divide_pair(hy_row_kind kind, hy_conversation *c, bool shares_text) {
+    if (!c->has_prompt) return shares_text ? hy_pair_share_text(c) : hy_pair_share_turns(c);
+    if (!kinds[kind].is_list) return HY_OK;
+    hy_pair_drop_prompt(c);
+    bool has_system[2] = {c->turns[c->choices].role == HY_ROLE_SYSTEM,
+                          c->turns[c->rejected].role == HY_ROLE_SYSTEM};
+    HY_FAIL_IF(has_system[0] || has_system[1], HY_ERR_INPUT,
+               "\"%s\" begins with a system message that the prompt does not have",
+               has_system[0] ? "chosen" : "rejected");
+    return HY_OK;
 }
 
 /* The prompt, the chosen and the rejected answer follow one another as turns. Answers without a
  * prompt begin with it. */
 static hy_status read_pair(const hy_json_node *row, hy_row_kind kind, hy_conversation *c) {
+    static const char *const answers[] = {"chosen", "rejected"};
     const hy_json_node *chosen = get(row, c->columns, "chosen"),
                        *rejected = get(row, c->columns, "rejected");
-    HY_FAIL_IF(chosen && rejected && is_list(chosen) != is_list(rejected), HY_ERR_INPUT,
-               "one of \"chosen\" and \"rejected\" is a list of messages, the other is not");
+    for (int i = 0; i < 2; i++) {
+        const hy_json_node *answer = i ? rejected : chosen;
+        HY_FAIL_IF(is_list(answer) && hy_json_size(answer) == 0, HY_ERR_INPUT,
+                   "the %s answer is empty", answers[i]);
+    }
+    HY_FAIL_IF(chosen && rejected && has_messages(chosen) != has_messages(rejected), HY_ERR_INPUT,
+               "one of \"chosen\" and \"rejected\" has messages, the other has none");
     c->has_prompt = uses_prompt(row, c->columns);
-    bool shares_text = !c->has_prompt && !is_list(chosen);
-    const char *other = get(row, c->columns, "question") ? "question" : "instruction";
-    HY_FAIL_IF(shares_text && get(row, c->columns, other), HY_ERR_INPUT,
+    bool shares_text = !c->has_prompt && !has_messages(chosen);
+    const char *other = other_question(row, c->columns);
+    HY_FAIL_IF(!c->has_prompt && !are_whole(row, c->columns) && other, HY_ERR_INPUT,
                "there is no \"prompt\", but \"%s\"; --columns prompt=%s makes it the prompt", other,
                other);
-    if (c->has_prompt) HY_TRY(add_text_or_list(c, row, kind, "prompt", HY_ROLE_USER));
+    if (c->has_prompt) HY_TRY(read_prompt(row, kind, c));
     if (shares_text) HY_TRY(add_turn(c, (hy_turn){.role = HY_ROLE_USER, .text = ""}));
     c->choices = c->count;
-    HY_TRY(add_text_or_list(c, row, kind, "chosen", HY_ROLE_ASSISTANT));
+    HY_TRY(add_text_or_messages(c, row, kind, "chosen", HY_ROLE_ASSISTANT));
     c->rejected = c->count;
-    HY_TRY(add_text_or_list(c, row, kind, "rejected", HY_ROLE_ASSISTANT));
+    HY_TRY(add_text_or_messages(c, row, kind, "rejected", HY_ROLE_ASSISTANT));
     bool ends[2] = {c->turns[c->rejected - 1].role == HY_ROLE_ASSISTANT,
                     c->turns[c->count - 1].role == HY_ROLE_ASSISTANT};
     HY_FAIL_IF(!ends[0] || !ends[1], HY_ERR_INPUT,
                "the last message of \"%s\" is not an assistant's", ends[0] ? "rejected" : "chosen");
-    if (!c->has_prompt) HY_TRY(shares_text ? hy_pair_share_text(c) : hy_pair_share_turns(c));
+    HY_TRY(divide_pair(kind, c, shares_text));
     for (size_t i = 0; kinds[kind].is_list && i < c->choices; i++) c->turns[i].is_masked = true;
     return HY_OK;
 }

@@ -13,8 +13,9 @@
  *     prompt, choices, answer  the right choice is "answer": its text, or its number from 0
  *     prompt, answer           the prompt may be a list of messages, as in the rows above
  * and, only for preferences (hy_columns.pairs):
- *     prompt, chosen, rejected a prompt and two answers, texts or lists of messages; without a
- *                              prompt, the common beginning of the answers is the prompt
+ *     prompt, chosen, rejected a prompt and two answers, texts, messages or lists of them; the
+ *                              prompt may be called "messages" or "conversations"; without one,
+ *                              the common beginning of the answers is the prompt
  * Turns of either list may use the keys of the other. Content is a string or a list of parts
  * {"type": "text", "text"}. "weight": 0 (OpenAI) or "train": false (Axolotl) in a turn keeps an
  * answer out of the loss. The first row of a file with known keys decides the kind; a row without
@@ -35,7 +36,7 @@ typedef enum hy_row_kind {
     HY_ROWS_ALPACA,
     HY_ROWS_SHAREGPT,
     HY_ROWS_MESSAGES,
-    HY_ROWS_PAIR_TURNS, /* prompt, chosen or rejected is a list of messages */
+    HY_ROWS_PAIR_TURNS, /* prompt, chosen or rejected has messages */
     HY_ROWS_TURNS
 } hy_row_kind;
 
@@ -54,7 +55,8 @@ hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, h
 /* Whether the row, which was read as this conversation, uses this value. */
 bool hy_row_uses(const hy_json_node *row, const hy_conversation *conversation, hy_row_kind kind,
                  const hy_json_node *value);
-/* Whether a row of this kind has a list of turns under this value. */
+/* Whether a row of this kind has a list of turns under this value; in a pair, it may be one turn
+ * alone. */
 bool hy_row_has_turns(hy_row_kind kind, const hy_json_node *value);
 /* Whether this value of a message is used: by us, or by the template. */
 bool hy_message_uses(const hy_json_node *message, const hy_json_node *value,
@@ -71,6 +73,9 @@ void hy_conversation_free(hy_conversation *conversation);
  * there. HY_ERR_INPUT: the answers do not begin alike. */
 hy_status hy_pair_share_turns(hy_conversation *pair);
 hy_status hy_pair_share_text(hy_conversation *pair);
+/* Drops the beginning of an answer that repeats the whole prompt, with or without the prompt's
+ * system turn. */
+void hy_pair_drop_prompt(hy_conversation *pair);
 /* Whether the turns have answers, but none of them says anything: the model would learn to end at
  * once. */
 bool hy_turns_have_empty_answers(const hy_turn *turns, size_t count);

@@ -108,9 +108,10 @@ void hy_dataset_close(hy_dataset *data);
 typedef struct hy_shown_row {
     const char *path;
     uint64_t line;
-    const char *format;            /* as row_format in the facts; of a pair: which answer */
+    const char *format;            /* as row_format in the facts */
+    const char *answer;            /* of a pair: "chosen" or "rejected"; else NULL */
     const char *dropped;           /* why the row is not trained; NULL: it is */
-    bool is_cut;                   /* it is longer than a sequence */
+    bool is_cut;                   /* it is longer than a sequence, or its pair is */
     uint32_t part, parts;          /* example number of the row's examples, from 1 */
     const hy_tokenizer *tokenizer; /* NULL: bytes */
     const int32_t *tokens;         /* as stored, see HY_COUNTS */

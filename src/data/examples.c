@@ -53,19 +53,24 @@ static bool is_empty(const hy_json_node *value) {
     return hy_json_type_of(value) == HY_JSON_NULL || size == 0;
 }
 
+static void count_ignored_of_message(hy_row_losses *ignored, const hy_json_node *message,
+                                     const hy_chat_template *chat) {
+    for (const hy_json_node *v = hy_json_first(message); v; v = hy_json_next(v)) {
+        bool is_read = is_empty(v) || hy_message_uses(message, v, chat);
+        if (!is_read) hy_row_losses_add(ignored, hy_json_key(v), 1);
+    }
+}
+
 /* Counts the keys of a row that are not used: its own, and those of its messages. */
 static void count_ignored(hy_row_losses ignored[2], const hy_json_node *row, hy_row_kind kind,
                           const hy_conversation *c, const hy_chat_template *chat) {
     for (const hy_json_node *n = hy_json_first(row); n; n = hy_json_next(n)) {
         bool is_used = hy_row_uses(row, c, kind, n);
         if (!is_used && !is_empty(n)) hy_row_losses_add(&ignored[0], hy_json_key(n), 1);
-        const hy_json_node *m = is_used && hy_row_has_turns(kind, n) ? hy_json_first(n) : NULL;
-        for (; m; m = hy_json_next(m)) {
-            for (const hy_json_node *v = hy_json_first(m); v; v = hy_json_next(v)) {
-                bool is_read = is_empty(v) || hy_message_uses(m, v, chat);
-                if (!is_read) hy_row_losses_add(&ignored[1], hy_json_key(v), 1);
-            }
-        }
+        if (!is_used || !hy_row_has_turns(kind, n)) continue;
+        if (hy_json_type_of(n) == HY_JSON_OBJECT) count_ignored_of_message(&ignored[1], n, chat);
+        const hy_json_node *m = hy_json_type_of(n) == HY_JSON_ARRAY ? hy_json_first(n) : NULL;
+        for (; m; m = hy_json_next(m)) count_ignored_of_message(&ignored[1], m, chat);
     }
 }
 
@@ -385,7 +390,9 @@ static void describe_format(const hy_row_file *f, const hy_encoding *e, char *ou
                       : template,
              is_scored                                           ? "scored by log-probability"
              : e->options->counts_all || f->kind == HY_ROWS_TEXT ? "loss on all tokens"
-                                                                 : "loss on answers");
+             : e->options->pairs == HY_PAIRS_WITH_PROMPTS
+                 ? "loss on answers and, for the chosen one, its prompt"
+                 : "loss on answers");
     if (is_scored) return;
     hy_text ends = {0};
     hy_chat_template_describe_ends(&f->chat, e->tokenizer, &ends);
@@ -469,7 +476,6 @@ typedef struct showing {
 /* The batch holds one row. */
 static hy_status show_batch(const reading *r, const hy_batch_of_rows *b, const showing *s) {
     static const char *const answers[] = {"chosen", "rejected"};
-    char format[sizeof r->examples->format];
     bool is_pair = hy_row_kind_is_pair(r->file->kind);
     hy_shown_row row = {.path = r->path,
                         .line = b->rows[0].line,
@@ -483,12 +489,8 @@ static hy_status show_batch(const reading *r, const hy_batch_of_rows *b, const s
                         .tokens = b->tokens.data};
     if (row.parts == 0) return s->show(s->user, &row);
     for (row.part = 1; row.part <= row.parts; row.part++) {
-        if (is_pair) {
-            const char *rest = strchr(r->examples->format, ';');
-            snprintf(format, sizeof format, "the %s answer of a pair%.200s", answers[row.part - 1],
-                     rest ? rest : "");
-            row.format = format;
-        }
+        if (is_pair) row.answer = answers[row.part - 1];
+        if (is_pair) row.is_cut = b->is_cut[row.part - 1];
         row.count = (uint32_t)b->lengths.data[row.part - 1];
         HY_TRY(s->show(s->user, &row));
         row.tokens += row.count;

@@ -125,6 +125,7 @@ typedef struct hy_batch_of_rows {
     size_t bad_count;
     hy_row_losses losses, ignored[2];
     uint64_t cut, dropped;
+    bool is_cut[2]; /* the chosen and the rejected answer of the last pair */
 
     hy_conversation conversation;
     hy_rendered rendered;

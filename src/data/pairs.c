@@ -71,14 +71,16 @@ hy_status hy_batch_add_pair(hy_batch_of_rows *b, const hy_encoding *e,
     }
     HY_FAIL_IF(are_same(b, runs), HY_ERR_INPUT, "chosen and rejected are the same");
     size_t seq = (size_t)e->options->seq, count[] = {runs[0].count, runs[1].count};
-    for (int i = 0; i < 2; i++) runs[i].count = fitting(count[i], count[!i], seq);
-    bool is_cut = runs[0].count < count[0] || runs[1].count < count[1];
+    for (int i = 0; i < 2; i++) {
+        runs[i].count = fitting(count[i], count[!i], seq);
+        b->is_cut[i] = runs[i].count < count[i];
+    }
     const char *lost = !counts_any(b, runs[0]) || !counts_any(b, runs[1])
                            ? "the prompt leaves no room for both answers"
                        : are_same(b, runs) ? "chosen and rejected are the same after cutting"
                                            : NULL;
     b->dropped += lost != NULL;
-    b->cut += is_cut && !lost;
+    b->cut += (b->is_cut[0] || b->is_cut[1]) && !lost;
     if (lost) hy_row_losses_add(&b->losses, lost, 1);
     for (int i = 0; i < 2 && !lost; i++) {
         HY_TRY(hy_batch_add_example(b, runs[i].first, runs[i].first + runs[i].count, false));

@@ -1,7 +1,8 @@
-/* shared_prompt.c: pairs of answers without a prompt of their own. See conversation.h.
+/* shared_prompt.c: pairs of answers that hold the whole conversation. See conversation.h.
  *
- * Both answers hold the whole conversation, and what they begin with alike is the prompt. So an
- * answer that begins with the same words or turns as the other has its beginning in the prompt. */
+ * Without a prompt beside them, what they begin with alike is the prompt. So an answer that begins
+ * with the same words or turns as the other has its beginning in the prompt. A prompt beside them
+ * is dropped from the answers that repeat it. */
 #include <string.h>
 
 #include "base/error.h"
@@ -60,6 +61,34 @@ hy_status hy_pair_share_turns(hy_conversation *c) {
     c->choices += same;
     c->count -= same;
     return HY_OK;
+}
+
+/* Drops the first turns of the answer in turns [begin, end) if they are turns [first, choices), the
+ * prompt. An answer keeps its last turn. Returns how many were dropped. */
+static size_t drop_repeated(hy_conversation *c, size_t begin, size_t end, size_t first) {
+    size_t size = c->choices - first, same = 0;
+    if (end - begin <= size) return 0;
+    while (same < size && is_same_turn(&c->turns[first + same], &c->turns[begin + same])) same++;
+    if (same < size) return 0;
+    memmove(c->turns + begin, c->turns + begin + size,
+            (c->count - begin - size) * sizeof *c->turns);
+    c->count -= size;
+    return size;
+}
+
+/* The answer may lack the system turn of the prompt. */
+static size_t drop_prompt(hy_conversation *c, size_t begin, size_t end) {
+    size_t dropped = drop_repeated(c, begin, end, 0);
+    for (size_t i = 0; dropped == 0 && i + 1 < c->choices; i++) {
+        if (c->turns[i].role != HY_ROLE_SYSTEM) break;
+        dropped = drop_repeated(c, begin, end, i + 1);
+    }
+    return dropped;
+}
+
+void hy_pair_drop_prompt(hy_conversation *c) {
+    c->rejected -= drop_prompt(c, c->choices, c->rejected);
+    (void)drop_prompt(c, c->rejected, c->count);
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */

@@ -65,7 +65,8 @@ static hy_status show(void *user, const hy_shown_row *row) {
                         .part = (int32_t)row->part,
                         .parts = (int32_t)row->parts,
                         .tokens = s->tokens,
-                        .token_count = row->count};
+                        .token_count = row->count,
+                        .answer = row->answer ? row->answer : ""};
     s->on_row(s->user, &view);
     return HY_OK;
 }
@@ -115,6 +116,7 @@ hy_status hy_row_view_json(const hy_row_view *row, char **out) {
     if (row->dropped[0]) hy_json_put_string(&w, "dropped", row->dropped);
     hy_json_put_bool(&w, "cut", row->is_cut);
     if (row->parts > 1) hy_json_put_int(&w, "part", row->part);
+    if (HY_HAS_MEMBER(row, answer) && row->answer[0]) hy_json_put_string(&w, "answer", row->answer);
     hy_json_open_array(&w, "tokens");
     for (size_t i = 0; i < row->token_count; i++) {
         hy_json_open_object(&w, NULL);

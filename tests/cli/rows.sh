@@ -465,6 +465,30 @@ test_show_rows_shows_each_part_of_a_long_text_and_each_path() {
     expect_out "row 2, sums.jsonl:1: "
 }
 
+test_show_rows_names_the_answers_of_a_pair() {
+    { echo '{"prompt": "2+3?", "chosen": " 5", "rejected": " 6"}'
+      printf '{"prompt": "q", "chosen": "%s", "rejected": "n"}\n' "$(printf 'y%.0s' $(seq 60))"
+      echo '{"prompt": "q", "chosen": "y", "rejected": "y"}'; } > pairs.jsonl
+    run_tiny --task dpo --data pairs.jsonl --show-rows 3
+    expect_code 0
+    expect_same "$(grep -c "^rows: " "$stdout")" 1 "lines with the format"
+    expect_same "$(grep -c "^counted in the loss: " "$stdout")" 1 "lines that explain the marks"
+    expect_out "rows: pairs of chosen and rejected answers; no chat template; loss on answers"
+    expect_out "row 1, pairs.jsonl:1, chosen: 7 tokens, 3 counted"
+    expect_out "row 1, pairs.jsonl:1, rejected: 7 tokens, 3 counted"
+    expect_out "row 2, pairs.jsonl:2, chosen: 31 tokens, 30 counted; cut, because the pair is longer than a sequence"
+    expect_out "row 2, pairs.jsonl:2, rejected: 3 tokens, 2 counted"
+    expect_out "row 3, pairs.jsonl:3: dropped: chosen and rejected are the same"
+    grep -q "rejected.*; cut\|; part" "$stdout" && fail "an answer that lost nothing is cut: $(cat "$stdout")"
+    run_tiny --task orpo --data pairs.jsonl --show-rows 1
+    expect_out "loss on answers and, for the chosen one, its prompt"
+    run_tiny --task dpo --data pairs.jsonl --show-rows 2 --json
+    expect_code 0
+    json_lines "$stdout" > /dev/null
+    expect_same "$(grep -c '"cut":true,"part":1,"answer":"chosen","tokens"' "$stdout")" 1 "lines of JSON"
+    expect_same "$(grep -c '"cut":false,"part":2,"answer":"rejected","tokens"' "$stdout")" 2 "lines of JSON"
+}
+
 test_show_rows_refuses_what_has_no_rows() {
     echo "only text" > notes.txt
     run_tiny --data notes.txt --show-rows 2
