@@ -268,6 +268,8 @@ START_TEST(what_cannot_be_trained_is_named) {
         {PAIRS("data", "builtin", "task", "dpo"), "pairs"},
         {PAIRS("data", pair_rows), "--task dpo"},
         {PAIRS("data", pair_rows, "task", "simpo", "loss_on", "all"), "loss_on is all"},
+        {PAIRS("data", pair_rows, "task", "simpo", "simpo_margin", "-0.5"), "accepted: -1"},
+        {PAIRS("data", pair_rows, "task", "simpo", "beta", "1e-60"), "is too small"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         hy_trainer *t;

@@ -88,6 +88,12 @@ static void warn_unused(const hy_trainer *t) {
     }
 }
 
+static hy_status check_default(const char *key, double value) {
+    HY_FAIL_IF(value < 0 && value != -1, HY_ERR_INPUT,
+               "preference.%s = %g; accepted: -1 (the task's default), or 0 and more", key, value);
+    return HY_OK;
+}
+
 /* A reference with the adapters off is the model before training only if adapters are new and
  * nothing else is trained. */
 static hy_status check_task(const hy_trainer *t) {
@@ -97,6 +103,8 @@ static hy_status check_task(const hy_trainer *t) {
     warn_unused(t);
     HY_FAIL_IF(loss.kind != HY_LOSS_NEXT_TOKEN && !(loss.beta > 0), HY_ERR_INPUT,
                "preference.beta = %g is too small", s->preference.beta);
+    HY_TRY(check_default("likelihood", s->preference.likelihood));
+    HY_TRY(check_default("simpo_margin", s->preference.simpo_margin));
     if (!hy_settings_reference_is_inline(s)) return HY_OK;
     HY_FAIL_IF(
         s->lora.adapter[0] || s->init_from[0], HY_ERR_INPUT,
