@@ -52,7 +52,7 @@ static void print_run(const phase_run *run) {
     if (taken) printf(", peak reported by the driver %.2f", (double)taken * gib);
     printf("; pinned: planned %.2f GiB, peak %.2f\n", (double)run->plan.host_pinned_bytes * gib,
            (double)run->pinned_bytes * gib);
-    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+    for (int p = 0; p < RUN_PHASES; p++) {
         const hy_phase_summary *s = &run->summary.phases[p];
         printf("  %-8s %3lld steps, %8.1f ms each, %7.3f s waited (%.1f ms per step), copied %7.2f "
                "GB, in use %6.2f GiB of %6.2f planned\n",
@@ -65,7 +65,7 @@ static void print_run(const phase_run *run) {
 }
 
 static bool has_all_phases(const phase_run *run) {
-    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+    for (int p = 0; p < RUN_PHASES; p++) {
         if (run->summary.phases[p].steps == 0) return false;
     }
     return true;

@@ -25,19 +25,21 @@
 #define PLAN_BAR_PERCENT 3.0
 #define PLAN_BAR_BYTES (128.0 * 0x1p20)
 
+enum { RUN_PHASES = HY_EVALUATE + 1 }; /* these runs have no Reference, which is for pairs */
+
 typedef struct phase_run {
     /* without its strings, which belonged to the trainer: all are "" */
     hy_summary summary;
-    hy_plan_facts plan;                  /* also without strings */
-    char device[128], matmul[256];       /* as in the summary */
-    char types[128];                     /* number types, in words */
-    bool is_aside;                       /* prediction is disabled because memory is short */
-    char choices[384];                   /* the configured or chosen plan, in words */
-    double step_seconds[HY_PHASE_COUNT]; /* median; NaN if the phase did not occur */
-    double window_seconds;               /* the same for Full steps at the start of a window */
-    double val_loss;                     /* held-out loss after the last step */
-    double seconds_to_open;              /* data, device, memory, weights */
-    uint64_t pinned_bytes;               /* peak of pinned memory */
+    hy_plan_facts plan;              /* also without strings */
+    char device[128], matmul[256];   /* as in the summary */
+    char types[128];                 /* number types, in words */
+    bool is_aside;                   /* prediction is disabled because memory is short */
+    char choices[384];               /* the configured or chosen plan, in words */
+    double step_seconds[RUN_PHASES]; /* median; NaN if the phase did not occur */
+    double window_seconds;           /* the same for Full steps at the start of a window */
+    double val_loss;                 /* held-out loss after the last step */
+    double seconds_to_open;          /* data, device, memory, weights */
+    uint64_t pinned_bytes;           /* peak of pinned memory */
     /* of the process, in addition to its memory before the run */
     uint64_t resident_bytes;
     uint64_t card_bytes, card_bytes_after; /* GPU: peak with the run, and memory after it; else 0 */
@@ -132,13 +134,13 @@ static inline void phase_run_look(const hy_trainer *trainer, phase_run *out) {
 /* Seconds of steps by kind. A Full step at the start of a window also writes the predictor's state.
  * Windows are short here, so such steps are frequent and count as a separate kind. */
 typedef struct phase_times {
-    double seconds[HY_PHASE_COUNT + 1][PHASE_RUN_STEPS_MAX];
-    int counts[HY_PHASE_COUNT + 1];
+    double seconds[RUN_PHASES + 1][PHASE_RUN_STEPS_MAX];
+    int counts[RUN_PHASES + 1];
 } phase_times;
 
 static inline void phase_times_add(phase_times *times, hy_phase before, const hy_step_info *info) {
     bool begins_window = info->phase == HY_FULL && before != HY_FULL;
-    int kind = begins_window ? HY_PHASE_COUNT : (int)info->phase;
+    int kind = begins_window ? RUN_PHASES : (int)info->phase;
     times->seconds[kind][times->counts[kind]++] = info->seconds;
 }
 
@@ -163,8 +165,8 @@ static inline hy_status phase_run_step(hy_trainer *trainer, int64_t steps, phase
         if (watch) watch(&info);
         if (i == 0) HY_TRY(hy_trainer_evaluate(trainer, &eval)); /* between steps: Evaluate */
     }
-    for (int p = 0; p < HY_PHASE_COUNT; p++) out->step_seconds[p] = phase_times_median(&times, p);
-    out->window_seconds = phase_times_median(&times, HY_PHASE_COUNT);
+    for (int p = 0; p < RUN_PHASES; p++) out->step_seconds[p] = phase_times_median(&times, p);
+    out->window_seconds = phase_times_median(&times, RUN_PHASES);
     if (isnan(out->step_seconds[HY_FULL])) out->step_seconds[HY_FULL] = out->window_seconds;
     HY_TRY(hy_trainer_evaluate(trainer, &eval));
     out->step_seconds[HY_EVALUATE] = eval.seconds;
@@ -339,7 +341,7 @@ static inline uint64_t phase_run_taken(const phase_run *run) {
 /* The peak of all phases on the device. */
 static inline uint64_t phase_run_peak(const phase_run *run) {
     uint64_t most = 0;
-    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+    for (int p = 0; p < RUN_PHASES; p++) {
         uint64_t peak = run->summary.phases[p].vram_peak_bytes;
         if (peak > most) most = peak;
     }

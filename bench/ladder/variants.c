@@ -79,7 +79,7 @@ hy_status variant_configure(hy_config *config, int i) {
 
 uint64_t result_most(const result *c, hy_place place) {
     uint64_t most = 0;
-    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+    for (int p = 0; p < RUN_PHASES; p++) {
         uint64_t bytes = phase_measured(&c->run.summary.phases[p], place);
         if (bytes > most) most = bytes;
     }

@@ -27,7 +27,7 @@ plan_error vp_card_error(const phase_run *run) {
 }
 
 bool vp_is_class_used(const phase_run *run, hy_class cls) {
-    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+    for (int p = 0; p < RUN_PHASES; p++) {
         const hy_memory_cell *cell = &run->summary.phases[p].memory[cls];
         if (cell->planned_bytes || cell->measured_bytes) return true;
     }
@@ -35,7 +35,7 @@ bool vp_is_class_used(const phase_run *run, hy_class cls) {
 }
 
 bool vp_is_place_used(const phase_run *run, hy_place place) {
-    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+    for (int p = 0; p < RUN_PHASES; p++) {
         const hy_phase_summary *phase = &run->summary.phases[p];
         if (phase_planned(phase, place) || phase_measured(phase, place)) return true;
     }
@@ -72,7 +72,7 @@ static int check_phase(const vp_run *r, hy_phase phase) {
 static int check_run(const vp_run *r) {
     int failures = check_error(r, "the run", "pinned memory", vp_pinned_error(&r->run)) +
                    check_error(r, "the run", "what the driver counts", vp_card_error(&r->run));
-    for (int p = 0; p < HY_PHASE_COUNT; p++) failures += check_phase(r, (hy_phase)p);
+    for (int p = 0; p < RUN_PHASES; p++) failures += check_phase(r, (hy_phase)p);
     return failures;
 }
 
@@ -86,7 +86,7 @@ static void print_worst(const vp_results *results) {
         const phase_run *run = &results->runs[i].run;
         keep_worse(&pinned, vp_pinned_error(run));
         keep_worse(&card, vp_card_error(run));
-        for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        for (int p = 0; p < RUN_PHASES; p++) {
             const hy_phase_summary *phase = &run->summary.phases[p];
             if (phase->steps > 0) keep_worse(&device, vp_device_error(phase));
         }

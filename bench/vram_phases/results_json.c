@@ -89,7 +89,7 @@ static void put_run(hy_json_writer *w, const vp_run *r) {
     hy_json_put_int(w, "resident_bytes", (int64_t)run->resident_bytes);
     put_plan(w, run);
     hy_json_open_object(w, "phases");
-    for (int p = 0; p < HY_PHASE_COUNT; p++) put_phase(w, run, (hy_phase)p);
+    for (int p = 0; p < RUN_PHASES; p++) put_phase(w, run, (hy_phase)p);
     hy_json_close_object(w);
     hy_json_close_object(w);
 }

@@ -87,7 +87,7 @@ static void draw_bar(hy_text *t, const panel *p, const hy_phase_summary *phase, 
 static double most_bytes(const vp_run *runs, int count) {
     double most = 1;
     for (int i = 0; i < count; i++) {
-        for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        for (int p = 0; p < RUN_PHASES; p++) {
             const hy_phase_summary *phase = &runs[i].run.summary.phases[p];
             most =
                 fmax(most, fmax((double)phase->vram_planned_bytes, (double)phase->vram_peak_bytes));
@@ -119,7 +119,7 @@ static void draw_axis(hy_text *t, const panel *p, int width) {
 }
 
 static double group_x(int group) {
-    return LEFT + GROUP_GAP / 2.0 + group * (HY_PHASE_COUNT * BAR_STEP + GROUP_GAP);
+    return LEFT + GROUP_GAP / 2.0 + group * (RUN_PHASES * BAR_STEP + GROUP_GAP);
 }
 
 static void draw_panel(hy_text *t, const vp_run *runs, int count, int row, int width) {
@@ -131,7 +131,7 @@ static void draw_panel(hy_text *t, const vp_run *runs, int count, int row, int w
     svg_text(t, LEFT, p.base - p.height - 10, "start", title);
     draw_axis(t, &p, width);
     for (int i = 0; i < count; i++) {
-        for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
+        for (int phase = 0; phase < RUN_PHASES; phase++) {
             draw_bar(t, &p, &runs[i].run.summary.phases[phase], group_x(i) + phase * BAR_STEP,
                      hy_phase_name((hy_phase)phase));
         }
@@ -139,7 +139,7 @@ static void draw_panel(hy_text *t, const vp_run *runs, int count, int row, int w
         bool is_full = strcmp(runs[i].way, VP_WAY_FULL) == 0;
         snprintf(group, sizeof group, "%s%s%s", runs[i].profile, is_full ? "" : ", ",
                  is_full ? "" : runs[i].way);
-        svg_text(t, group_x(i) + 0.5 * HY_PHASE_COUNT * BAR_STEP, p.base + 34, "middle", group);
+        svg_text(t, group_x(i) + 0.5 * RUN_PHASES * BAR_STEP, p.base + 34, "middle", group);
     }
 }
 
@@ -147,7 +147,7 @@ static void draw_panel(hy_text *t, const vp_run *runs, int count, int row, int w
 
 static bool is_piece_used(const vp_results *r, int piece) {
     for (int i = 0; i < r->count; i++) {
-        for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        for (int p = 0; p < RUN_PHASES; p++) {
             const hy_phase_summary *phase = &r->runs[i].run.summary.phases[p];
             if (piece_bytes(phase, piece, true) > 0 || piece_bytes(phase, piece, false) > 0) {
                 return true;

@@ -25,7 +25,7 @@ static void print_cell(const char *place, int64_t planned, int64_t measured) {
 
 static void print_class(const phase_run *run, hy_class cls) {
     printf("  %-11s", hy_class_name(cls));
-    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+    for (int p = 0; p < RUN_PHASES; p++) {
         const hy_memory_cell *cell = &run->summary.phases[p].memory[cls];
         print_cell(hy_place_name(cell->place), (int64_t)cell->planned_bytes,
                    (int64_t)cell->measured_bytes);
@@ -35,13 +35,13 @@ static void print_class(const phase_run *run, hy_class cls) {
 
 static void print_returning(const phase_run *run) {
     bool is_there = false;
-    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+    for (int p = 0; p < RUN_PHASES; p++) {
         const hy_phase_summary *phase = &run->summary.phases[p];
         is_there |= vp_returning_planned(phase) != 0 || vp_returning_measured(phase) != 0;
     }
     if (!is_there) return;
     printf("  %-11s", "coming back");
-    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+    for (int p = 0; p < RUN_PHASES; p++) {
         const hy_phase_summary *phase = &run->summary.phases[p];
         print_cell("device", vp_returning_planned(phase), vp_returning_measured(phase));
     }
@@ -50,7 +50,7 @@ static void print_returning(const phase_run *run) {
 
 static void print_place(const phase_run *run, hy_place place) {
     printf("  all %-7s", hy_place_name(place));
-    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+    for (int p = 0; p < RUN_PHASES; p++) {
         const hy_phase_summary *phase = &run->summary.phases[p];
         bool is_device = place == HY_DEVICE;
         print_cell(is_device ? "peak" : "",
@@ -103,7 +103,7 @@ static void print_figures(const phase_run *run) {
                 {"tokens/s", rate_text},      {"moved", moved_text}, {"waited", waited_text}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         printf("  %-12s", rows[i].name);
-        for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        for (int p = 0; p < RUN_PHASES; p++) {
             char text[32];
             printf("%*s%26s", p ? 2 : 1, "", rows[i].text(run, (hy_phase)p, text));
         }
@@ -158,7 +158,7 @@ static void print_heading(const vp_run *r) {
     print_choices(run);
     print_taken(run);
     printf("  %-11s", "class");
-    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+    for (int p = 0; p < RUN_PHASES; p++) {
         printf("  %-6s %9s %9s", hy_phase_name((hy_phase)p), "planned", "measured");
     }
     printf("\n");
@@ -221,12 +221,12 @@ void vp_ways_print(const vp_results *results) {
     if (!has_several_ways(results)) return;
     printf("in use on the device by phase\n%-14s %-13s %-10s %-5s", "model", "profile", "types",
            "way");
-    for (int p = 0; p < HY_PHASE_COUNT; p++) printf(" %9s", hy_phase_name((hy_phase)p));
+    for (int p = 0; p < RUN_PHASES; p++) printf(" %9s", hy_phase_name((hy_phase)p));
     printf(" %9s %9s\n", "pinned", "tokens/s");
     for (int i = 0; i < results->count; i++) {
         const vp_run *r = &results->runs[i];
         printf("%-14s %-13s %-10s %-5s", r->model, r->profile, r->types, r->way);
-        for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        for (int p = 0; p < RUN_PHASES; p++) {
             const hy_phase_summary *phase = &r->run.summary.phases[p];
             printf(" %9s", phase->steps ? bytes_text(phase->vram_peak_bytes, text) : "-");
         }
