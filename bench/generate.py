@@ -6,7 +6,7 @@
 
 Each stream answers a prompt of --prompt tokens with --answer tokens, sampled with top-p 0.95; logits of drawn
 weights are flat, so that sampling is as slow as it gets. Two answer lengths are timed, and their difference counts;
-the speed with prompts follows in brackets. Up to 64 streams are timed with hybrid_train.Generator, more with
+the speed with prompts follows in brackets. Up to 8 streams are timed with hybrid_train.Generator, more with
 hybrid-generate.
 
 --peer      transformers with a static cache and compiled decoding, the same streams
@@ -45,7 +45,7 @@ MODELS = {
                      head_dim=128, vocab_size=151936, tie_word_embeddings=False, attention_bias=False),
 }  # fmt: skip
 
-FEW_STREAMS = 64  # more are timed without Python, whose callbacks would take a part of a step
+FEW_STREAMS = 8  # more are timed without Python, whose callbacks would take a part of a step
 
 
 def shapes_of(c):

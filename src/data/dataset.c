@@ -40,8 +40,8 @@ struct hy_dataset {
     uint64_t seed;
     bool shuffle;
     hy_dataset_facts facts;
-    const float (*reference)[2]; /* see hy_dataset_set_reference */
-    atomic_bool has_failed; /* a file could not be read */
+    const double (*reference)[2]; /* see hy_dataset_set_reference */
+    atomic_bool has_failed;       /* a file could not be read */
 };
 
 static bool is_builtin(const char *path) {
@@ -507,9 +507,9 @@ hy_status hy_dataset_pairs_in(const hy_dataset *d, hy_split split, uint64_t p, u
     return HY_OK;
 }
 
-void hy_dataset_set_reference(hy_dataset *d, const float (*sums)[2]) { d->reference = sums; }
+void hy_dataset_set_reference(hy_dataset *d, const double (*sums)[2]) { d->reference = sums; }
 
-const float (*hy_dataset_reference(const hy_dataset *d))[2] { return d->reference; }
+const double (*hy_dataset_reference(const hy_dataset *d))[2] { return d->reference; }
 
 const hy_scored *hy_dataset_scored(const hy_dataset *d, uint64_t i) {
     const hy_part *part = d->splits[HY_VAL]->parts;

@@ -146,8 +146,8 @@ hy_status hy_dataset_pairs_in(const hy_dataset *data, hy_split split, uint64_t p
 /* What the model before training says of each pair (pair_reference.h), by number: the sum of the
  * losses of the tokens of its chosen answer, and of its rejected one. Owned by the caller; set it
  * before a loader reads the data. NULL: it is not known. */
-void hy_dataset_set_reference(hy_dataset *data, const float (*sums)[2]);
-const float (*hy_dataset_reference(const hy_dataset *data))[2];
+void hy_dataset_set_reference(hy_dataset *data, const double (*sums)[2]);
+const double (*hy_dataset_reference(const hy_dataset *data))[2];
 
 /* An example of a row for evaluation: its prompt with one possible answer, whose tokens count. The
  * examples of a row follow one another. */

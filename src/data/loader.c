@@ -66,7 +66,7 @@ static bool fill_batch(hy_loader *l, uint64_t number) {
         for (size_t i = 0; i < seq; i++) counted[1] += targets[i] >= 0;
         if (!l->reference) continue;
         hy_pairs_of pairs = {l->data, HY_TRAIN, p, targets, starts};
-        const float(*sums)[2] = hy_dataset_reference(l->data);
+        const double(*sums)[2] = hy_dataset_reference(l->data);
         if (hy_pairs_place(&pairs, sums, (float *)(void *)(l->reference + at)) != HY_OK)
             return false;
     }

@@ -40,8 +40,9 @@ int64_t hy_pairs_count(const int32_t *targets, const int32_t *doc_starts, int32_
 }
 
 /* Calls `use` for both answers of each pair of sequence p, with the pair's sums. */
-static hy_status for_answers(const hy_pairs_of *of, float (*sums)[2], float *array,
-                             void (*use)(const hy_answer_place *answer, float *sum, float *array)) {
+static hy_status for_answers(const hy_pairs_of *of, double (*sums)[2], float *array,
+                             void (*use)(const hy_answer_place *answer, double *sum,
+                                         float *array)) {
     int32_t seq = hy_dataset_describe(of->data)->seq, count, at = 0;
     uint64_t *numbers = malloc((size_t)seq * sizeof *numbers);
     HY_FAIL_IF(!numbers, HY_ERR_MEMORY, "not enough memory for the numbers of %d pairs", seq / 2);
@@ -55,21 +56,23 @@ static hy_status for_answers(const hy_pairs_of *of, float (*sums)[2], float *arr
     return status;
 }
 
-static void add_up(const hy_answer_place *answer, float *sum, float *losses) {
-    double all = 0;
-    for (int32_t i = answer->first; i < answer->end; i++) all += (double)losses[i];
-    *sum = (float)all;
+static void add_up(const hy_answer_place *answer, double *sum, float *losses) {
+    *sum = 0;
+    for (int32_t i = answer->first; i < answer->end; i++) *sum += (double)losses[i];
 }
 
-hy_status hy_pairs_sum(const hy_pairs_of *of, const float *losses, float (*sums)[2]) {
+hy_status hy_pairs_sum(const hy_pairs_of *of, const float *losses, double (*sums)[2]) {
     return for_answers(of, sums, (float *)losses, add_up);
 }
 
-static void place_sum(const hy_answer_place *answer, float *sum, float *reference) {
-    reference[answer->first] = *sum;
+/* What fp32 rounds off the sum is at the last token. */
+static void place_sum(const hy_answer_place *answer, double *sum, float *reference) {
+    reference[answer->first] = (float)*sum;
+    if (answer->end - 1 > answer->first)
+        reference[answer->end - 1] = (float)(*sum - (double)reference[answer->first]);
 }
 
-hy_status hy_pairs_place(const hy_pairs_of *of, const float (*sums)[2], float *reference) {
+hy_status hy_pairs_place(const hy_pairs_of *of, const double (*sums)[2], float *reference) {
     memset(reference, 0, (size_t)hy_dataset_describe(of->data)->seq * sizeof *reference);
-    return for_answers(of, (float(*)[2])sums, reference, place_sum);
+    return for_answers(of, (double(*)[2])sums, reference, place_sum);
 }

@@ -2,8 +2,8 @@
  * before training (the reference).
  *
  * What is kept of the reference is one number for each answer: the sum of the losses of its tokens.
- * In a batch it is at the answer's first token, with 0 at its others, so that code that adds up the
- * losses of tokens gets the same sum. */
+ * In a batch it is at the answer's first token, and what fp32 rounds off at its last, with 0 at its
+ * others, so that code that adds up the losses of tokens gets the same sum. */
 #pragma once
 
 #include "data/dataset.h"
@@ -27,6 +27,6 @@ typedef struct hy_pairs_of {
 } hy_pairs_of;
 
 /* sums[number][side] of the sequence's pairs, from the losses (T) of its tokens. */
-hy_status hy_pairs_sum(const hy_pairs_of *of, const float *losses, float (*sums)[2]);
+hy_status hy_pairs_sum(const hy_pairs_of *of, const float *losses, double (*sums)[2]);
 /* Fills reference (T) from the sums. */
-hy_status hy_pairs_place(const hy_pairs_of *of, const float (*sums)[2], float *reference);
+hy_status hy_pairs_place(const hy_pairs_of *of, const double (*sums)[2], float *reference);

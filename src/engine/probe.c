@@ -44,7 +44,7 @@ static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, ui
         if (counted < 0) return HY_ERR_IO; /* the error message is set */
         float *reference = staging->reference ? staging->reference + (int64_t)row * seq : NULL;
         hy_pairs_of pairs = {probe->data, probe->split, at, targets, doc_starts};
-        const float(*sums)[2] = hy_dataset_reference(probe->data);
+        const double(*sums)[2] = hy_dataset_reference(probe->data);
         if (reference && sums) HY_TRY(hy_pairs_place(&pairs, sums, reference));
         for (int32_t i = 0; is_filler && i < seq; i++) targets[i] = -1;
     }

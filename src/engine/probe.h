@@ -33,12 +33,12 @@ typedef struct hy_probe {
     bool wants_misses; /* counts them, too; takes longer */
     /* Of pairs: the sums of each one's answers, by number (data/pair_reference.h); or NULL. The
      * loss is then not measured. */
-    float (*pair_sums)[2];
+    double (*pair_sums)[2];
     const char *what; /* for progress; NULL: "validating", in a probe of held-out data */
-    double *each;      /* (count) result: mean loss of each sequence; may be NULL */
-    double mean;       /* result: over all counted targets, or pairs of answers */
+    double *each;     /* (count) result: mean loss of each sequence; may be NULL */
+    double mean;      /* result: over all counted targets, or pairs of answers */
     double pair_stats[HY_PAIRS_STATS]; /* result: of pairs; else zeros */
-    int64_t counted;   /* result: how many */
+    int64_t counted;                   /* result: how many */
     /* used inside: see probe.c */
     hy_example_sum *sums;
     struct hy_logit_reader *reader;

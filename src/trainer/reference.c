@@ -137,7 +137,7 @@ static hy_status measure_all(hy_trainer *t, const measured *m) {
 /* ---- the file -------------------------------------------------------------------------------- */
 
 static header header_of(const hy_trainer *t, const measured *m) {
-    return (header){.name = "hyref 2",
+    return (header){.name = "hyref 3",
                     .pairs = hy_trainer_data(t)->pair_count,
                     .seq = (uint64_t)t->settings->train.seq_len,
                     .data = m->hash};
@@ -185,7 +185,7 @@ static hy_status write_sums(const hy_trainer *t, const measured *m) {
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 static void give_to_data(hy_trainer *t) {
-    hy_dataset_set_reference(t->data.set, (const float(*)[2])t->data.reference);
+    hy_dataset_set_reference(t->data.set, (const double(*)[2])t->data.reference);
 }
 
 /* A run that stopped before its first step still has the model before training. */

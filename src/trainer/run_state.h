@@ -113,9 +113,9 @@ typedef struct hy_run_data {
     hy_dataset *set;
     hy_dataset *rows; /* of eval.eval_rows; NULL: none */
     hy_loader *loader;
-    char task[160];        /* as in hy_summary */
-    float (*reference)[2]; /* of pairs of answers, computed once; or NULL (trainer/reference.h) */
-    double waited;         /* the loader's waiting time when the step began */
+    char task[160];         /* as in hy_summary */
+    double (*reference)[2]; /* of pairs of answers, computed once; or NULL (trainer/reference.h) */
+    double waited;          /* the loader's waiting time when the step began */
     /* Hashes of the files and of the held-out files; 0: there are none, or they are not needed. */
     uint64_t hash, val_hash;
 } hy_run_data;
