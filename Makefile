@@ -7,7 +7,7 @@
 # mpi.mk, tests.mk, gpu.mk, install.mk, python.mk.
 
 # Modules in order: each may use only those before it.
-MODULES := base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine setup record infer generate trainer custom selftest
+MODULES := base kernels comm memory formats tokenizer jinja data model hub optim phases reward config report state plan engine setup record infer generate trainer custom selftest
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:

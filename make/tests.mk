@@ -78,7 +78,7 @@ $(OUT)/tests/test_comm_mpi $(OUT)/tests/test_comm_team $(OUT)/tests/test_ranks_m
 # ---- fuzz targets ----------------------------------------------------------------------------
 # tests/fuzz/fuzz_NAME.c with tests/fuzz/driver.c and seeds in tests/fuzz/seeds/NAME. They are
 # always built with the address sanitizer and linked with the parsing modules: FUZZ_MODULES.
-FUZZ_MODULES := base kernels comm memory formats tokenizer jinja data model hub optim phases config report
+FUZZ_MODULES := base kernels comm memory formats tokenizer jinja data model hub optim phases reward config report
 FUZZ_NAMES := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/asan/tests/fuzz/%)
 ifeq ($(VARIANT),asan)

@@ -54,7 +54,33 @@ static void encode(const hy_conversation *c, const hy_tokenizer *tokenizer) {
     hy_rendered_free(&rendered);
 }
 
-static const hy_columns pairs = {.pairs = true};
+static const hy_columns pairs = {.pairs = true}, prompts = {.prompts = true};
+
+static bool is_prompt(hy_row_kind kind) {
+    return !hy_row_kind_is_pair(kind) && !hy_row_kind_is_scored(kind) && kind != HY_ROWS_TEXT;
+}
+
+/* The row as a prompt: the texts of a batch are its row in one line and its expected answer. */
+static void read_prompt(const hy_row *row, const hy_json_node *root, hy_row_kind kind,
+                        const hy_tokenizer *tokenizer) {
+    hy_dataset_options options = {.prompts = true, .prompt_most = 64, .seq = 128, .vocab = 256};
+    hy_encoding e = {.options = &options, .tokenizer = tokenizer, .columns = prompts};
+    hy_batch_of_rows *b = calloc(1, sizeof *b);
+    if (!b) return;
+    b->conversation.columns = &prompts;
+    bool is_open = hy_chat_template_open(HY_CHAT_PLAIN, tokenizer, NULL, &e.chat) == HY_OK;
+    if (is_open && hy_conversation_read(root, kind, &b->conversation) == HY_OK &&
+        hy_batch_add_prompt(b, &e, &e.chat, row) == HY_OK && b->lengths.count > 0) {
+        hy_json *json;
+        size_t size = (size_t)b->text_sizes.data[0] - 1;
+        require(hy_json_parse(b->texts.data, size, "", &json) == HY_OK, "a row is no JSON");
+        require(hy_json_size(hy_json_root(json)) == hy_json_size(root), "a row lost keys");
+        require(!memchr(b->texts.data, '\n', size), "a row has several lines");
+        hy_json_free(json);
+    }
+    hy_batch_free(b);
+    free(b);
+}
 
 static void read_row(const hy_row *row, const hy_tokenizer *tokenizer) {
     hy_json *json;
@@ -67,7 +93,10 @@ static void read_row(const hy_row *row, const hy_tokenizer *tokenizer) {
     }
     if (hy_row_recognise(root, &pairs, &kind) == HY_OK)
         require(hy_row_kind_is_pair(kind), "a pair that is none");
+    if (hy_row_recognise(root, &prompts, &kind) == HY_OK)
+        require(is_prompt(kind), "a prompt that is none");
     for (int k = HY_ROWS_ANSWER; k <= HY_ROWS_TURNS; k++) {
+        if (is_prompt((hy_row_kind)k)) read_prompt(row, root, (hy_row_kind)k, tokenizer);
         if (hy_conversation_read(root, (hy_row_kind)k, &conversation) != HY_OK) continue;
         if (hy_row_kind_is_pair((hy_row_kind)k)) {
             require(conversation.choices > 0 && conversation.choices < conversation.rejected &&
