@@ -214,6 +214,7 @@ typedef struct hy_step_info {
     /* Pairs of answers, else NaN: share of the step's pairs whose chosen answer has the larger
      * reward, and mean rewards (docs/preferences.md). */
     double train_pair_accuracy, train_reward_chosen, train_reward_rejected;
+    hy_reward_figures rewards; /* task grpo */
 } hy_step_info;
 
 /* How well a model answers rows with a known answer (--eval-only and eval.eval_rows), with the
@@ -236,13 +237,17 @@ typedef struct hy_row_scores {
     double pair_accuracy;         /* of these: the chosen answer has the larger reward */
     double pair_accuracy_error;   /* its standard error */
     double reward_margin;         /* mean reward of chosen answers minus that of rejected ones */
+    int64_t rewarded_rows;        /* held-out rows that were answered (task grpo) */
+    double val_reward;            /* mean reward of these answers */
+    double val_reward_error;      /* its standard error */
 } hy_row_scores;
 
 typedef struct hy_eval_info {
     size_t size;
     int64_t step;
-    double loss; /* mean nats per token on held-out data; of pairs of answers, mean loss */
-    int64_t tokens;
+    double loss;    /* mean nats per token on held-out data; of pairs of answers, mean loss; of
+                       rewards, minus their mean */
+    int64_t tokens; /* tokens, pairs or answers that it is a mean over */
     double seconds;
     bool is_final;
     hy_row_scores row_scores; /* on the rows of eval.eval_rows */
@@ -741,6 +746,7 @@ typedef struct hy_summary {
     hy_row_scores row_scores; /* of the last validation, on the rows of eval.eval_rows */
     const char *task;         /* of pairs of answers: the loss and its reference; "": next token */
     bool measures_reference;  /* before the first step */
+    bool generates_answers;   /* task grpo: the phase Rollout */
 } hy_summary;
 
 /* Results of the run so far. */

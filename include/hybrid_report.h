@@ -48,6 +48,9 @@ typedef struct hy_run_point {
     /* pairs of answers: see hy_step_info, hy_row_scores */
     double train_pair_accuracy, train_reward_chosen, train_reward_rejected;
     double pair_accuracy, pair_accuracy_error, reward_margin;
+    /* answers with rewards: see hy_step_info, hy_row_scores */
+    hy_reward_figures rewards;
+    double val_reward, val_reward_error;
 } hy_run_point;
 
 /* Any other line of metrics.jsonl. */

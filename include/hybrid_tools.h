@@ -81,7 +81,9 @@ typedef struct hy_row_view {
     int32_t part, parts; /* a long text or a pair becomes several: the number of this one, from 1 */
     const hy_row_token *tokens;
     size_t token_count;
-    const char *answer; /* of a pair: "chosen" or "rejected"; else "" */
+    const char *answer;   /* of a pair: "chosen" or "rejected"; else "" */
+    bool is_prompt;       /* the model answers it, and no token of it counts */
+    const char *expected; /* of a prompt: the row's own answer, which is not trained; else "" */
 } hy_row_view;
 typedef void (*hy_row_callback)(void *user, const hy_row_view *row);
 

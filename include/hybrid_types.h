@@ -38,7 +38,8 @@ typedef enum hy_status {
 } hy_status;
 
 /* Warmup runs once; then a run cycles through Full, Predict and Correct. Evaluate is a validation
- * between two steps. Reference measures pairs of answers with the model before training. */
+ * between two steps. Reference measures pairs of answers with the model before training. Rollout
+ * generates answers, for rewards. */
 typedef enum hy_phase {
     HY_WARMUP = 0,
     HY_FULL = 1,
@@ -46,7 +47,8 @@ typedef enum hy_phase {
     HY_CORRECT = 3,
     HY_EVALUATE = 4,
     HY_REFERENCE = 5,
-    HY_PHASE_COUNT = 6
+    HY_ROLLOUT = 6,
+    HY_PHASE_COUNT = 7
 } hy_phase;
 
 /* Element types. Sizes: hy_dtype_size(). */
@@ -116,6 +118,25 @@ static inline int64_t hy_steps_at_end(int64_t done, double spent, int64_t budget
     int64_t whole = left > 9e15 ? (int64_t)9e15 : left > 0 ? (int64_t)left : 0;
     return done + whole + (left > (double)whole);
 }
+
+/* Answers that were generated for a step, their rewards, and how far the update went (task grpo).
+ * NaN: other tasks. Means are over all answers, from `clipped` on over the tokens that were trained.
+ * docs/rewards.md explains them. */
+typedef struct hy_reward_figures {
+    double reward;           /* mean reward */
+    double reward_deviation; /* mean standard deviation of the rewards of a row's answers */
+    double answer_tokens;    /* mean length */
+    double answers_ended;    /* share that ended before answer_tokens */
+    double groups_equal;     /* share of rows whose answers all have the same reward */
+    double rollout_seconds, rollout_speed, reward_seconds; /* speed: tokens of answers per second */
+    double clipped;    /* share of tokens whose ratio was clipped */
+    double kl;         /* estimated divergence from the model before training, nats per token */
+    double apart;      /* |log-probability by the decoder minus that by training| */
+    double apart_most; /* the largest */
+    double importance; /* weight of a token because of this difference */
+    double capped;     /* share of tokens whose weight is the largest allowed */
+    double entropy;    /* estimated, nats per token */
+} hy_reward_figures;
 
 #define HY_RANKS_MOST 256 /* largest number of ranks in a run */
 

@@ -17,7 +17,7 @@ typedef struct model_rig {
     float *losses, *rope;
 } model_rig;
 
-static const hy_preference *rig_loss; /* of the next model; NULL: next-token loss */
+static const hy_loss *rig_loss; /* of the next model; NULL: next-token loss */
 
 /* Builds everything for one plan; weights are initialised from `seed`. */
 static inline void rig_open(model_rig *rig, const hy_shape *shape, const hy_batch_options *options,

@@ -9,7 +9,7 @@
 #include "harness.h"
 #include "kernel_rig.h"
 
-static const hy_preference all_losses[] = {
+static const hy_loss all_losses[] = {
     {.kind = HY_LOSS_DPO, .beta = 0.3f},
     {.kind = HY_LOSS_DPO, .beta = 0.1f, .likelihood = 0.5f},
     {.kind = HY_LOSS_IPO, .beta = 0.2f},
@@ -52,9 +52,8 @@ static inline int32_t pairs_fill(const pairs_document *documents, int count, int
 }
 
 /* The loss of one pair from sums of log-probabilities; n: tokens of the answers. */
-static inline double pair_expected(const hy_preference *p, const double logp[2],
-                                   const double ref[2], const int32_t n[2], double whole,
-                                   int32_t whole_n) {
+static inline double pair_expected(const hy_loss *p, const double logp[2], const double ref[2],
+                                   const int32_t n[2], double whole, int32_t whole_n) {
     double beta = (double)p->beta, likelihood = (double)p->likelihood;
     double chosen = -logp[0] / n[0];
     switch (p->kind) {
@@ -107,7 +106,7 @@ static inline void fill_op_batch(op_batch *b, bool with_prompts) {
     for (int i = 0; i < HY_PAIRS_STATS; i++) b->stats[i] = 100;
 }
 
-static inline hy_op_call op_call(op_batch *b, const hy_preference *p) {
+static inline hy_op_call op_call(op_batch *b, const hy_loss *p) {
     hy_op_call call = {.kind = HY_OP_PREFERENCE, .attr.preference = {.of = *p, .seq = SEQ}};
     call.t[HY_PREFERENCE_TOKEN_LOSSES] = hy_tensor_1d(b->token_losses, HY_F32, ROWS);
     call.t[HY_PREFERENCE_TARGETS] = hy_tensor_1d(b->targets, HY_I32, ROWS);
@@ -132,7 +131,7 @@ static inline void sum_document(const op_batch *b, const pairs_document *d, int 
 }
 
 /* Losses, and statistics that are added to. */
-static inline void check_pair_losses(const hy_preference *p, call_runner run) {
+static inline void check_pair_losses(const hy_loss *p, call_runner run) {
     op_batch b;
     fill_op_batch(&b, p->kind == HY_LOSS_ORPO);
     hy_op_call call = op_call(&b, p);
@@ -167,7 +166,7 @@ static inline void check_pair_losses(const hy_preference *p, call_runner run) {
 }
 
 /* The weight of a token is the slope of the sum of losses. */
-static inline void check_pair_weights(const hy_preference *p, call_runner run) {
+static inline void check_pair_weights(const hy_loss *p, call_runner run) {
     op_batch b, moved;
     fill_op_batch(&b, p->kind == HY_LOSS_ORPO);
     hy_op_call call = op_call(&b, p);

@@ -192,7 +192,7 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
         FLOATS(HY_CROSS_ENTROPY_LOSSES, 0, 60);
         break;
     case HY_OP_PREFERENCE:
-        attr->preference.of = (hy_preference){.kind = HY_LOSS_DPO, .beta = 0.1f};
+        attr->preference.of = (hy_loss){.kind = HY_LOSS_DPO, .beta = 0.1f};
         attr->preference.seq = 30;
         FLOATS(HY_PREFERENCE_TOKEN_LOSSES, 0, 60);
         trial_ints(&t, HY_PREFERENCE_TARGETS, 60, -1, 2999);

@@ -8,7 +8,7 @@
 
 /* ---- the formulas ---------------------------------------------------------------------------- */
 
-static hy_pair_loss loss_at(const hy_preference *p, const double loss[2], double whole) {
+static hy_pair_loss loss_at(const hy_loss *p, const double loss[2], double whole) {
     hy_answer_sums sides[2] = {
         {.loss = loss[0], .reference = 7, .whole = whole, .count = 5, .whole_count = 9},
         {.loss = loss[1], .reference = 4, .count = 3, .whole_count = 8}};
@@ -16,7 +16,7 @@ static hy_pair_loss loss_at(const hy_preference *p, const double loss[2], double
 }
 
 START_TEST(formulas) {
-    const hy_preference *p = &all_losses[_i];
+    const hy_loss *p = &all_losses[_i];
     for (int i = 0; i < 20; i++) {
         double loss[2] = {6 + 0.7 * i, 4 + 0.1 * i * i}, whole = loss[0] + 11;
         double logp[2] = {-loss[0], -loss[1]}, ref[2] = {-7, -4};
@@ -78,7 +78,7 @@ START_TEST(op_refuses) {
     call = op_call(&b, &all_losses[0]);
     call.t[HY_PREFERENCE_REFERENCE] = (hy_tensor){0};
     must_fail(hy_op_check(&call), HY_ERR_INPUT, "reference is missing");
-    call = op_call(&b, &(hy_preference){.kind = HY_LOSS_SIMPO});
+    call = op_call(&b, &(hy_loss){.kind = HY_LOSS_SIMPO});
     must_fail(hy_op_check(&call), HY_ERR_INPUT, "beta is 0");
 }
 END_TEST
@@ -110,7 +110,7 @@ static hy_shape model_shape(void) {
 }
 
 static void open_model(pairs_model *m, const hy_shape *shape, const hy_batch_options *given,
-                       const hy_preference *loss) {
+                       const hy_loss *loss) {
     hy_batch_options options = *given;
     options.batch = BATCH;
     options.seq = SEQ;
@@ -135,7 +135,7 @@ static hy_batch_input model_input(pairs_model *m) {
     input.doc_starts = m->doc_starts;
     input.token_losses = m->token_losses;
     input.reference = m->reference;
-    input.pair_stats = m->stats;
+    input.loss_stats = m->stats;
     return input;
 }
 
@@ -160,7 +160,7 @@ static float *weight_of(pairs_model *m, int32_t param) {
 static const hy_batch_options trains = {.is_training = true, .chunks = 3};
 
 START_TEST(gradients) {
-    const hy_preference *p = &all_losses[_i];
+    const hy_loss *p = &all_losses[_i];
     pairs_model m;
     hy_shape shape = model_shape();
     open_model(&m, &shape, &trains, p);
@@ -191,7 +191,7 @@ END_TEST
 
 /* Losses of training have the bits of an evaluation, in any number of tiles. */
 START_TEST(tiles) {
-    const hy_preference *p = &all_losses[_i];
+    const hy_loss *p = &all_losses[_i];
     float losses[BATCH * SEQ];
     hy_shape shape = model_shape();
     for (int32_t chunks = 1; chunks <= 4; chunks++) {

@@ -16,7 +16,8 @@ typedef enum hy_rng_stream {
     HY_RNG_ROUNDING = 5, /* stochastic rounding */
     HY_RNG_PREDICT = 6,  /* noise that HY_OP_COMBINE adds */
     HY_RNG_TEST = 7,
-    HY_RNG_DROPOUT = 8
+    HY_RNG_DROPOUT = 8,
+    HY_RNG_ROLLOUT = 9 /* seeds of generated answers */
 } hy_rng_stream;
 
 /* Four 32-bit words for one counter. The key is the seed, the high counter words are the stream. */

@@ -145,7 +145,10 @@ static void draw_step(hy_cli_progress *progress) {
     add_field(&fields, HY_CLI_PLAIN, "%*" PRId64 "/%" PRId64, digits, info->step,
               info->steps_total);
     add_field(&fields, colour, "%-7s", hy_phase_name(info->phase));
-    add_field(&fields, HY_CLI_PLAIN, "loss %s", hy_cli_loss(info->loss).text);
+    if (isnan(info->rewards.reward))
+        add_field(&fields, HY_CLI_PLAIN, "loss %s", hy_cli_loss(info->loss).text);
+    else
+        add_field(&fields, HY_CLI_PLAIN, "reward %.4f", info->rewards.reward);
     add_field(&fields, HY_CLI_PLAIN, "%5s tok/s", hy_cli_short_count(info->tokens_per_second).text);
     if (info->mfu > 0)
         add_field(&fields, HY_CLI_PLAIN, "mfu %2.0f %%", 100 * info->mfu);
@@ -174,9 +177,17 @@ void hy_cli_draw_work(hy_cli_progress *progress, const char *what, double fracti
 static void print_step(hy_cli_progress *progress) {
     const hy_step_info *info = &progress->step;
     FILE *out = progress->terminal->out;
-    fprintf(out, "step %" PRId64 "/%" PRId64 "  %s  loss %s  lr %s  %s tok/s", info->step,
-            info->steps_total, hy_phase_name(info->phase), hy_cli_loss(info->loss).text,
-            hy_cli_learning_rate(info->lr).text, hy_cli_short_count(info->tokens_per_second).text);
+    const hy_reward_figures *r = &info->rewards;
+    fprintf(out, "step %" PRId64 "/%" PRId64 "  %s  ", info->step, info->steps_total,
+            hy_phase_name(info->phase));
+    if (isnan(r->reward))
+        fprintf(out, "loss %s  ", hy_cli_loss(info->loss).text);
+    else
+        fprintf(out, "reward %.4f  answers %.0f tokens, %.0f %% ended, %s tok/s  ", r->reward,
+                r->answer_tokens, 100 * r->answers_ended,
+                hy_cli_short_count(r->rollout_speed).text);
+    fprintf(out, "lr %s  %s tok/s", hy_cli_learning_rate(info->lr).text,
+            hy_cli_short_count(info->tokens_per_second).text);
     if (!isnan(info->epoch)) fprintf(out, "  epoch %.2f", info->epoch);
     /* Memory use of the card, and its cost. */
     if (info->mfu > 0) fprintf(out, "  mfu %.1f %%", 100 * info->mfu);
@@ -293,9 +304,13 @@ static void on_eval(void *user, const hy_eval_info *info) {
     hy_cli_progress *progress = user;
     const hy_row_scores *s = &info->row_scores;
     FILE *out = begin_line(progress);
-    fprintf(out, "step %" PRId64 ": held-out loss %s on %s %s", info->step,
-            hy_cli_loss(info->loss).text, hy_cli_count(info->tokens).text,
-            s->pairs > 0 ? "pairs" : "tokens");
+    if (s->rewarded_rows > 0)
+        fprintf(out, "step %" PRId64 ": held-out reward %.4f +- %.4f on %s rows", info->step,
+                s->val_reward, s->val_reward_error, hy_cli_count(s->rewarded_rows).text);
+    else
+        fprintf(out, "step %" PRId64 ": held-out loss %s on %s %s", info->step,
+                hy_cli_loss(info->loss).text, hy_cli_count(info->tokens).text,
+                s->pairs > 0 ? "pairs" : "tokens");
     if (s->pairs > 0)
         fprintf(out, ", accuracy %s, margin %.3f",
                 hy_cli_share(s->pair_accuracy, s->pair_accuracy_error).text, s->reward_margin);

@@ -20,6 +20,19 @@ static const char *mark(const shown *s, bool is_begin) {
     return hy_cli_colour_code(s->terminal, is_begin ? HY_CLI_GREEN : HY_CLI_PLAIN);
 }
 
+/* What the tokens of rows of a new format mean. */
+static void show_format(shown *s, const hy_row_view *row) {
+    FILE *out = s->terminal->out;
+    snprintf(s->format, sizeof s->format, "%s", row->format);
+    hy_cli_printf(out, "%srows: %s\n", s->rows > 0 ? "\n" : "", row->format);
+    if (row->is_prompt)
+        fputs("nothing is counted in the loss: the model answers, and its answers are rewarded\n",
+              out);
+    else
+        fprintf(out, "counted in the loss: %slike this%s\n", mark(s, true),
+                s->terminal->has_colour ? mark(s, false) : "]], and tokens with *");
+}
+
 /* The texts of neighbours are written together, because a character can have several tokens. */
 static void show_text(const shown *s, const hy_row_view *row) {
     FILE *out = s->terminal->out;
@@ -90,18 +103,16 @@ static void show_row(void *user, const hy_row_view *row) {
         hy_cli_print(stdout, hy_row_view_json(row, &json), &json);
         return;
     }
-    if (strcmp(s->format, row->format) != 0) {
-        snprintf(s->format, sizeof s->format, "%s", row->format);
-        hy_cli_printf(terminal->out, "%srows: %s\n", s->rows > 0 ? "\n" : "", row->format);
-        fprintf(terminal->out, "counted in the loss: %slike this%s\n", mark(s, true),
-                terminal->has_colour ? mark(s, false) : "]], and tokens with *");
-    }
+    if (strcmp(s->format, row->format) != 0) show_format(s, row);
     if (row->part <= 1) s->rows++;
     for (size_t i = 0; i < row->token_count; i++) counted += row->tokens[i].counts;
     int used = snprintf(head, sizeof head, "row %lld, %.4000s:%lld%s%.20s: ", (long long)s->rows,
                         row->file, (long long)row->line, is_pair ? ", " : "", row->answer);
     if (row->dropped[0] != '\0')
         snprintf(head + used, sizeof head - (size_t)used, "dropped: %.200s", row->dropped);
+    else if (row->is_prompt)
+        snprintf(head + used, sizeof head - (size_t)used, "prompt of %zu tokens%s",
+                 row->token_count, row->expected[0] != '\0' ? "" : "; no answer is expected");
     else
         used += snprintf(head + used, sizeof head - (size_t)used, "%zu tokens, %zu counted%s",
                          row->token_count, counted,
@@ -114,6 +125,11 @@ static void show_row(void *user, const hy_row_view *row) {
     hy_cli_section(terminal, head);
     if (row->token_count == 0) return;
     show_text(s, row);
+    if (row->expected[0] != '\0') {
+        fputs("expected, not trained: ", terminal->out);
+        hy_cli_write_safely(terminal->out, row->expected, strlen(row->expected), terminal->is_utf8);
+        fputc('\n', terminal->out);
+    }
     show_tokens(s, row);
 }
 

@@ -196,13 +196,13 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
     if (summary->row_losses[0]) print_field(terminal, "", "%s\n", summary->row_losses);
     if (summary->task[0]) print_field(terminal, "task", "%s\n", summary->task);
     print_field(terminal, "steps", "%s", hy_cli_count(summary->steps_total).text);
-    if (summary->tokens_per_step > 0)
+    if (summary->tokens_per_step > 0 && !summary->generates_answers)
         fprintf(out, " of %s tokens", hy_cli_count(summary->tokens_per_step).text);
     if (summary->steps > 0) fprintf(out, ", %s already done", hy_cli_count(summary->steps).text);
     fputc('\n', out);
     const char *predictor = "", *origin = "";
     (void)hy_config_get(config, "predictor", &predictor, &origin);
-    if (!strcmp(predictor, "none") && !strcmp(origin, "auto"))
+    if (!strcmp(predictor, "none") && !strcmp(origin, "auto") && !summary->generates_answers)
         print_field(terminal, "predict",
                     "off: it pays only in long AdamW runs from random weights; --predictor outer "
                     "turns it on\n");
@@ -233,7 +233,8 @@ static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *su
         if (phase->steps == 0) continue;
         double tokens = (double)phase->steps * (double)summary->tokens_per_step;
         /* Predict, Evaluate and Reference train on no tokens. */
-        bool trains = p != HY_PREDICT && p < HY_EVALUATE && phase->seconds > 0;
+        bool trains = p != HY_PREDICT && p < HY_EVALUATE && phase->seconds > 0 &&
+                      !summary->generates_answers; /* steps are then of different lengths */
         /* Jumps and measurements are not steps. */
         char count[48];
         snprintf(count, sizeof count, "%s%s", hy_cli_count(phase->steps).text,
@@ -349,6 +350,7 @@ static bool is_phase_shown(const hy_summary *summary, int phase, bool is_plan) {
     bool needs_prediction = phase == HY_PREDICT || phase == HY_CORRECT;
     if (!is_plan) return summary->phases[phase].steps > 0;
     if (phase == HY_REFERENCE) return summary->measures_reference;
+    if (phase == HY_ROLLOUT) return summary->generates_answers;
     return !needs_prediction || strcmp(summary->predictor, "none") != 0;
 }
 
@@ -474,6 +476,7 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
         {is_made ? "this model on the held-out text" : "held-out", s->val_loss, false},
     };
     hy_cli_table table;
+    if (s->generates_answers) return; /* near 0 by construction: rewards are shown */
     hy_cli_table_begin(&table, "lr");
     for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++)
         if (!isnan(losses[i].nats) && (is_made || !losses[i].is_of_made))
@@ -508,8 +511,17 @@ void hy_cli_print_scores(const hy_cli_terminal *terminal, const hy_row_scores *s
          "rows"},
         {"chosen before rejected", s->pair_accuracy, s->pair_accuracy_error, s->pairs, "pairs"},
     };
-    if (s->choice_rows + s->answer_rows + s->pairs == 0) return;
     hy_cli_table table;
+    if (s->rewarded_rows > 0) {
+        char rows[48], reward[64];
+        hy_cli_table_begin(&table, "lrr");
+        snprintf(rows, sizeof rows, "of %s rows", hy_cli_count(s->rewarded_rows).text);
+        snprintf(reward, sizeof reward, "%.4f +- %.4f", s->val_reward, s->val_reward_error);
+        hy_cli_table_row(&table, "held-out", reward, rows, NULL);
+        hy_cli_section(terminal, "reward, with standard error");
+        hy_cli_table_print(&table, terminal, false);
+    }
+    if (s->choice_rows + s->answer_rows + s->pairs == 0) return;
     hy_cli_table_begin(&table, "lrr");
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
         char rows[48];

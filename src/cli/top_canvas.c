@@ -270,7 +270,7 @@ void hy_top_draw_chart(const hy_top_box *box, const double *values, int count, d
 
 void hy_top_draw_phase(const hy_top_box *box, int row, int column, hy_phase phase,
                        bool was_rejected) {
-    static const char *const letters[HY_PHASE_COUNT] = {"w", "f", "P", "c", "e", "r"};
+    static const char *const letters[HY_PHASE_COUNT] = {"w", "f", "P", "c", "e", "r", "g"};
     hy_cli_colour colour = was_rejected ? HY_CLI_RED : hy_cli_phase_colour(phase);
     const hy_cli_terminal *terminal = box->canvas->terminal;
     const char *letter = was_rejected ? "x" : letters[phase];

@@ -75,6 +75,13 @@ typedef enum hy_reference_choice {
     HY_REFERENCE_ONCE    /* before the first step */
 } hy_reference_choice;
 
+/* grpo: what the loss of a token is divided by: the tokens of all answers; those of its answer, and
+ * answers; the longest answer, and answers. */
+typedef enum hy_grpo_loss { HY_GRPO_DAPO, HY_GRPO_PLAIN, HY_GRPO_DR } hy_grpo_loss;
+
+/* grpo: what an answer's reward less the mean of its group is divided by. */
+typedef enum hy_reward_scale { HY_SCALE_GROUP, HY_SCALE_BATCH, HY_SCALE_NONE } hy_reward_scale;
+
 typedef enum hy_update_when { HY_UPDATE_AUTO, HY_UPDATE_NOW, HY_UPDATE_ON_GATHER } hy_update_when;
 
 typedef enum hy_micro_batch { HY_MICRO_AUTO, HY_MICRO_GIVEN, HY_MICRO_OPEN } hy_micro_batch;

@@ -162,6 +162,7 @@ hy_dtype_choice hy_settings_precision(const hy_settings *s, hy_phase phase) {
     case HY_CORRECT: asked = s->phases.precision_correct; break;
     case HY_EVALUATE:
     case HY_REFERENCE:
+    case HY_ROLLOUT:
     case HY_PHASE_COUNT: break; /* no row has this precision: these have Full's */
     }
     return asked == HY_DTYPE_SAME ? s->train.precision : asked;
@@ -230,13 +231,22 @@ hy_divergence_limits hy_limits_from_settings(const hy_settings *s) {
                                   .grad_vanishing = s->phases.grad_vanishing};
 }
 
-hy_preference hy_preference_from_settings(const hy_settings *s) {
+hy_loss hy_loss_from_settings(const hy_settings *s) {
     bool is_simpo = s->task == HY_LOSS_SIMPO, is_orpo = s->task == HY_LOSS_ORPO;
     double beta = s->preference.beta > 0 ? s->preference.beta : is_simpo ? 2 : 0.1;
     double margin = s->preference.simpo_margin >= 0 ? s->preference.simpo_margin : beta / 2;
     double likelihood = s->preference.likelihood >= 0 ? s->preference.likelihood : is_orpo;
-    if (s->task == HY_LOSS_NEXT_TOKEN) return (hy_preference){0};
-    return (hy_preference){.kind = s->task,
+    double clip_high = s->grpo.clip_high >= 0 ? s->grpo.clip_high : s->grpo.clip;
+    if (s->task == HY_LOSS_NEXT_TOKEN) return (hy_loss){0};
+    if (s->task == HY_LOSS_POLICY) {
+        return (hy_loss){.kind = s->task,
+                         .policy = {.clip_low = (float)s->grpo.clip,
+                                    .clip_high = (float)clip_high,
+                                    .kl = (float)s->grpo.kl,
+                                    .cap = (float)s->grpo.importance_cap,
+                                    .temperature = (float)s->grpo.temperature}};
+    }
+    return (hy_loss){.kind = s->task,
                            .beta = (float)beta,
                            .margin = is_simpo ? (float)margin : 0,
                            .likelihood = (float)likelihood};

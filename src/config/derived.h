@@ -51,7 +51,7 @@ hy_phase_rules hy_rules_from_settings(const hy_settings *settings, int64_t warmu
 hy_divergence_limits hy_limits_from_settings(const hy_settings *settings);
 
 /* The loss of the task, with its defaults. */
-hy_preference hy_preference_from_settings(const hy_settings *settings);
+hy_loss hy_loss_from_settings(const hy_settings *settings);
 /* Is its reference computed with each micro-batch? False also if there is none. */
 bool hy_settings_reference_is_inline(const hy_settings *settings);
 

@@ -90,7 +90,7 @@
 #define PLACES "auto", HY_PLACE_AUTO, "device", HY_DEVICE, "pinned", HY_PINNED, "disk", HY_DISK
 
 static const char *const groups[] = {"shape", "train", "lora",   "optimizer", "input", "preference",
-                                     "eval",  "save",  "phases", "memory",    "ranks"};
+                                     "grpo",  "eval",  "save",  "phases", "memory",    "ranks"};
 
 static const hy_setting table[] = {
     {CHOICE(profile, "--profile", "balanced",
@@ -108,9 +108,10 @@ static const hy_setting table[] = {
     {CHOICE(
         task, "--task", "next-token",
         "What to learn. next-token: text, or answers to rows. dpo, ipo, orpo, simpo: to prefer one "
-        "answer to another, from rows with prompt, chosen and rejected.",
+        "answer to another, from rows with prompt, chosen and rejected. grpo: from rewards of answers "
+        "that the model generates to prompts.",
         "next-token", HY_LOSS_NEXT_TOKEN, "dpo", HY_LOSS_DPO, "ipo", HY_LOSS_IPO, "orpo",
-        HY_LOSS_ORPO, "simpo", HY_LOSS_SIMPO)},
+        HY_LOSS_ORPO, "simpo", HY_LOSS_SIMPO, "grpo", HY_LOSS_POLICY)},
     {TEXT(data, "--data",
           "builtin, a file or folder, - for standard input, or a comma-separated list of PATH or "
           "PATH:WEIGHT",
@@ -499,6 +500,47 @@ static const hy_setting table[] = {
             "inline: with each micro-batch, with the adapters off. once: before the first step, "
             "kept in the run's folder. auto: inline if only new adapters are trained, else once.",
             "auto", HY_REFERENCE_AUTO, "inline", HY_REFERENCE_INLINE, "once", HY_REFERENCE_ONCE)},
+
+    {TEXT(grpo.reward, "--reward", "KIND[*WEIGHT][:ARGUMENT]; ...", "",
+          "grpo: what an answer is rewarded for, for example exact, or number*2; length:200. "
+          "docs/rewards.md lists the kinds.")},
+    {TEXT(grpo.reward_program, "--reward-program", "a command, or empty", "",
+          "grpo: a program that reads a line of JSON for each answer and writes its reward."),
+     .is_local = true},
+    {NUMBER(grpo.reward_seconds, "--reward-seconds", 0.1, 86400, "60",
+            "grpo: seconds that the program may take for the answers of a step."),
+     .is_local = true},
+    {INTEGER(grpo.prompts, "--prompts", 1, 65536, "8", "grpo: rows that a step answers.")},
+    {INTEGER(grpo.samples, "--samples", 2, 4096, "8",
+             "grpo: answers to each row; their rewards are compared.")},
+    {INTEGER(grpo.answer_tokens, "--answer-tokens", 1, 1048576, "256",
+             "grpo: most tokens of an answer.")},
+    {NUMBER(grpo.temperature, "--rollout-temperature", 0.01, 100, "1",
+            "grpo: temperature of sampling; log-probabilities are those at this temperature.")},
+    {INTEGER(grpo.iterations, "--iterations", 1, 1000, "1",
+             "grpo: optimizer steps with the same answers.")},
+    {CHOICE(grpo.loss, "--grpo-loss", "dapo",
+            "grpo: what the loss of a token is divided by. dapo: the tokens of all answers. grpo: "
+            "the tokens of its answer, then answers. dr-grpo: answer_tokens, then answers.",
+            "dapo", HY_GRPO_DAPO, "grpo", HY_GRPO_PLAIN, "dr-grpo", HY_GRPO_DR)},
+    {CHOICE(grpo.scale, "--reward-scale", "group",
+            "grpo: rewards less the mean of their group are divided by the standard deviation of "
+            "the group, of all answers of the step (batch), or not at all (none).",
+            "group", HY_SCALE_GROUP, "batch", HY_SCALE_BATCH, "none", HY_SCALE_NONE)},
+    {NUMBER(grpo.clip, "--clip", 0, 1, "0.2",
+            "grpo: ratios of probabilities below 1 - clip or above 1 + clip_high are clipped.")},
+    {NUMBER(grpo.clip_high, "--clip-high", -1, 1000, "-1", "grpo: see clip; -1: the same value.")},
+    {NUMBER(grpo.kl, "--kl", 0, 1000, "0",
+            "grpo: weight of the divergence from the model before training; above 0 it needs "
+            "adapters.")},
+    {NUMBER(grpo.importance_cap, "--importance-cap", 0, 1000, "3",
+            "grpo: most that a token counts because the decoder's probability of it differs from "
+            "that of training; 0: all tokens count once.")},
+    {SWITCH(grpo.skip_cut, "--skip-cut", "false",
+            "grpo: answers that reach answer_tokens are not trained.")},
+    {INTEGER(grpo.streams, "--rollout-streams", 0, 1024, "0",
+             "grpo: most answers that are generated at once; 0: as many as there is room for."),
+     .is_local = true},
 
     {INTEGER(
         eval.eval_every, "--eval-every", -1, 1000000000, "-1",

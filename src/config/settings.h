@@ -168,6 +168,24 @@ typedef struct hy_settings {
         hy_reference_choice reference;
     } preference;
 
+    /* grpo: learning from rewards of generated answers */
+    struct {
+        char reward[HY_TEXT_MAX];         /* checks, see hy_settings_rewards */
+        char reward_program[HY_TEXT_MAX]; /* a command; "": none */
+        double reward_seconds;            /* that it may take for the answers of a step */
+        int64_t prompts, samples;         /* rows of a step; answers to each */
+        int64_t answer_tokens;            /* of an answer, at most */
+        double temperature;
+        int64_t iterations; /* updates for each rollout */
+        hy_grpo_loss loss;
+        hy_reward_scale scale;
+        double clip, clip_high; /* clip_high -1: as clip */
+        double kl;
+        double importance_cap;
+        bool skip_cut;   /* answers that reached answer_tokens are not trained */
+        int64_t streams; /* answers at once; 0: as many as there is room for */
+    } grpo;
+
     /* eval */
     struct {
         int64_t eval_every;   /* steps; 0: only at the end; -1: chosen in trainer/eval_schedule.c */

@@ -100,8 +100,9 @@ typedef struct hy_columns {
     } list[HY_MOST_COLUMNS];
     int count;
     hy_scoring scores;
-    bool asks;  /* only questions are read: the keys of answers may be missing */
-    bool pairs; /* only pairs of answers are recognised, else no pairs */
+    bool asks;    /* only questions are read: the keys of answers may be missing */
+    bool pairs;   /* only pairs of answers are recognised, else no pairs */
+    bool prompts; /* only prompts are recognised, with or without an answer */
 } hy_columns;
 
 typedef struct hy_conversation {
@@ -118,6 +119,9 @@ typedef struct hy_conversation {
      * the others the rejected one. has_prompt: the row's "prompt" is used. */
     size_t rejected;
     bool has_prompt;
+    /* Prompts: the turn `choices`, if there is one, is the expected answer. `expected` is the value
+     * of the row that it was read from; NULL: it is the last turn of a list. */
+    const hy_json_node *expected;
     const hy_json_node *tools; /* tools that may be called; NULL: none */
     char **joined;             /* joined texts of parts */
     size_t joined_count, joined_room;

@@ -135,17 +135,25 @@ static const char *mapped(const hy_columns *columns, const char *key) {
     return NULL;
 }
 
-/* Whether key k of a kind is an answer that is not needed, because only questions are read. */
-static bool is_unread_answer(const hy_columns *columns, hy_row_kind kind, int k) {
-    if (!columns || !columns->asks) return false;
+static bool is_answer_key(hy_row_kind kind, int k) {
     bool is_list = kind == HY_ROWS_TURNS && strcmp(kinds[kind].keys[k].key, "completion") == 0;
     return is_list || (!kinds[kind].is_list && kinds[kind].keys[k].role == HY_ROLE_ASSISTANT);
+}
+
+/* Whether key k of a kind is an answer that is not needed, because only questions are read, or
+ * because it is read as the expected answer of a prompt. */
+static bool is_unread_answer(const hy_columns *columns, hy_row_kind kind, int k) {
+    return columns && (columns->asks || columns->prompts) && is_answer_key(kind, k);
 }
 
 /* The name of a key in the data: its own if it is not mapped. */
 static const char *name_of(const hy_columns *columns, const char *key) {
     const char *name = mapped(columns, key);
     return name ? name : key;
+}
+
+const char *hy_row_question_key(hy_row_kind kind, const hy_columns *columns) {
+    return name_of(columns, kinds[kind].keys[1].key); /* the first is "system" */
 }
 
 static const hy_json_node *get(const hy_json_node *row, const hy_columns *columns,
@@ -207,6 +215,7 @@ static bool pair_uses(const hy_json_node *row, const hy_conversation *c,
 bool hy_row_uses(const hy_json_node *row, const hy_conversation *c, hy_row_kind kind,
                  const hy_json_node *value) {
     const hy_columns *columns = c->columns;
+    if (value == c->expected) return true;
     if (get(row, columns, "system") == value) return c->has_system;
     for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
         bool is_prompt = kinds[kind].is_pair && strcmp(kinds[kind].keys[k].key, "prompt") == 0;
@@ -241,6 +250,10 @@ static bool is_of_kind(const hy_json_node *row, const hy_columns *columns, hy_ro
     bool is_asked = !columns || columns->count == 0 || kinds[kind].is_scored;
     if (kinds[kind].is_scored && !scores) return false;
     if (kinds[kind].is_pair != (columns && columns->pairs)) return false;
+    if (columns && columns->prompts) {
+        if (kind == HY_ROWS_TEXT) return false;
+        is_asked |= columns->count == 1 && mapped(columns, "answer");
+    }
     if (kind == HY_ROWS_PAIR_TURNS && !is_pair_of_messages(row, columns)) return false;
     if (kind == HY_ROWS_QUESTION && scores && mapped(columns, "prompt")) return false;
     for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
@@ -256,29 +269,31 @@ static bool is_of_kind(const hy_json_node *row, const hy_columns *columns, hy_ro
     return is_asked || (is_pair && mapped(columns, "input"));
 }
 
-hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, hy_row_kind *out) {
-    HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT, "a row must be a JSON object");
-    bool is_first = columns && columns->scores == HY_SCORES_FIRST;
-    bool has_choices = hy_json_type_of(get(row, columns, "choices")) == HY_JSON_ARRAY;
-    *out = HY_ROWS_CHOICES;
-    if ((has_choices || is_first) && is_of_kind(row, columns, *out)) return HY_OK;
-    *out = HY_ROWS_ANSWER;
-    if (is_first && is_of_kind(row, columns, *out)) return HY_OK;
-    for (int i = KINDS - 1; i >= 0; i--) {
-        *out = (hy_row_kind)i;
-        if (!is_of_kind(row, columns, *out)) continue;
-        /* In an evaluation, rows with choices are not meant as questions with answers. */
-        HY_FAIL_IF(*out == HY_ROWS_QUESTION && columns && columns->scores && has_choices,
-                   HY_ERR_INPUT,
-                   "the row has a question, choices and an answer, but no prompt: --columns "
-                   "prompt=question scores its choices");
-        return HY_OK;
-    }
+/* Refuses rows with a prompt that are made for something else, unless --columns names the
+ * prompt. */
+static hy_status check_prompt(const hy_json_node *row, const hy_columns *columns) {
+    if (!columns || !columns->prompts || mapped(columns, "prompt")) return HY_OK;
+    HY_FAIL_IF(get(row, columns, "chosen") && get(row, columns, "rejected"), HY_ERR_INPUT,
+               "the row has a chosen and a rejected answer, from which --task dpo, ipo, orpo and "
+               "simpo learn (--columns prompt=NAME reads its prompt alone)");
+    HY_FAIL_IF(is_list(get(row, columns, "choices")), HY_ERR_INPUT,
+               "the row has choices, which --eval-only and --eval-rows score (--columns "
+               "prompt=NAME reads its prompt alone)");
+    return HY_OK;
+}
+
+/* The row is of no kind. */
+static hy_status refuse(const hy_json_node *row, const hy_columns *columns) {
     char keys[160] = "";
     list_keys(row, keys, sizeof keys);
     HY_FAIL_IF(columns && columns->asks, HY_ERR_INPUT,
                "the row has the keys (%s); expected prompt, text, question, instruction, "
                "conversations or messages (--columns maps other names: --columns prompt=NAME)",
+               keys);
+    HY_FAIL_IF(columns && columns->prompts, HY_ERR_INPUT,
+               "the row has the keys (%s), but the task learns from the model's own answers to "
+               "prompts; expected prompt, question, instruction, conversations or messages "
+               "(--columns maps other names: --columns prompt=NAME,answer=NAME)",
                keys);
     HY_FAIL_IF(columns && columns->pairs, HY_ERR_INPUT,
                "the row has the keys (%s), but the task learns from pairs of answers; expected "
@@ -301,12 +316,34 @@ hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, h
                    keys);
 }
 
+hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, hy_row_kind *out) {
+    HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT, "a row must be a JSON object");
+    HY_TRY(check_prompt(row, columns));
+    bool is_first = columns && columns->scores == HY_SCORES_FIRST;
+    bool has_choices = hy_json_type_of(get(row, columns, "choices")) == HY_JSON_ARRAY;
+    *out = HY_ROWS_CHOICES;
+    if ((has_choices || is_first) && is_of_kind(row, columns, *out)) return HY_OK;
+    *out = HY_ROWS_ANSWER;
+    if (is_first && is_of_kind(row, columns, *out)) return HY_OK;
+    for (int i = KINDS - 1; i >= 0; i--) {
+        *out = (hy_row_kind)i;
+        if (!is_of_kind(row, columns, *out)) continue;
+        /* In an evaluation, rows with choices are not meant as questions with answers. */
+        HY_FAIL_IF(*out == HY_ROWS_QUESTION && columns && columns->scores && has_choices,
+                   HY_ERR_INPUT,
+                   "the row has a question, choices and an answer, but no prompt: --columns "
+                   "prompt=question scores its choices");
+        return HY_OK;
+    }
+    return refuse(row, columns);
+}
+
 /* ---- turns ----------------------------------------------------------------------------------- */
 
 static void clear(hy_conversation *c) {
     for (size_t i = 0; i < c->joined_count; i++) free(c->joined[i]);
     c->count = c->joined_count = c->choices = c->right = c->rejected = 0;
-    c->tools = NULL;
+    c->tools = c->expected = NULL;
     c->has_system = c->has_prompt = false;
 }
 
@@ -701,6 +738,60 @@ static hy_status read_pair(const hy_json_node *row, hy_row_kind kind, hy_convers
     return HY_OK;
 }
 
+/* ---- prompts --------------------------------------------------------------------------------- */
+
+/* Whether the value is that of a question of this kind of row. */
+static bool is_question(const hy_json_node *row, const hy_columns *columns, hy_row_kind kind,
+                        const hy_json_node *value) {
+    for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
+        bool is_one =
+            !is_answer_key(kind, k) && get(row, columns, kinds[kind].keys[k].key) == value;
+        if (is_one) return true;
+    }
+    return false;
+}
+
+/* Reads the expected answer under the first of these keys that holds a text, a number or a boolean:
+ * those that --columns maps, or else all. *turn is unchanged if there is none. */
+static hy_status find_expected(const hy_json_node *row, hy_row_kind kind, hy_conversation *c,
+                               hy_turn *turn) {
+    static const char *const keys[] = {"answer", "ground_truth", "reward_model", "solution",
+                                       "target", "completion",   "output"};
+    const size_t count = sizeof keys / sizeof keys[0];
+    bool has_mapped = false;
+    for (size_t i = 0; i < count; i++) has_mapped |= mapped(c->columns, keys[i]) != NULL;
+    for (size_t i = 0; i < count; i++) {
+        const hy_json_node *member = get(row, c->columns, keys[i]), *value = member;
+        if (has_mapped && !mapped(c->columns, keys[i])) continue;
+        HY_FAIL_IF(has_mapped && !member, HY_ERR_INPUT, "\"%s\" is missing",
+                   name_of(c->columns, keys[i]));
+        if (strcmp(keys[i], "reward_model") == 0) value = hy_json_get(member, "ground_truth");
+        bool is_text = hy_json_type_of(value) != HY_JSON_OBJECT && !is_list(value);
+        if (!is_text || is_nothing(value) || is_question(row, c->columns, kind, value)) continue;
+        c->expected = member;
+        *turn = (hy_turn){.role = HY_ROLE_ASSISTANT};
+        return read_text(c, value, keys[i], turn);
+    }
+    return HY_OK;
+}
+
+/* The turns that were read are the prompt, except an answer at their end. The expected answer, if
+ * there is one, becomes the turn behind them. */
+static hy_status read_expected(const hy_json_node *row, hy_row_kind kind, hy_conversation *c) {
+    const hy_json_node *completion = get(row, c->columns, "completion");
+    bool is_of_kind = kind == HY_ROWS_TURNS || kind == HY_ROWS_PROMPT;
+    bool has_turns = is_of_kind && is_list(completion) &&
+                     hy_json_type_of(hy_json_first(completion)) == HY_JSON_OBJECT;
+    hy_turn expected = {.role = HY_ROLE_ASSISTANT};
+    HY_TRY(check_prompt(row, c->columns));
+    if (has_turns) HY_TRY(read_list(completion, "completion", false, c));
+    if (c->count > 0 && c->turns[c->count - 1].role == HY_ROLE_ASSISTANT)
+        expected = c->turns[--c->count];
+    c->choices = c->count;
+    HY_TRY(find_expected(row, kind, c, &expected));
+    return expected.size > 0 ? add_turn(c, expected) : HY_OK;
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 bool hy_turns_have_empty_answers(const hy_turn *turns, size_t count) {
@@ -749,5 +840,6 @@ hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_con
         bool is_prompt = kind == HY_ROWS_TURNS && strcmp(key, "prompt") == 0;
         for (size_t i = 0; is_prompt && i < out->count; i++) out->turns[i].is_masked = true;
     }
+    if (out->columns && out->columns->prompts) HY_TRY(read_expected(row, kind, out));
     return kinds[kind].is_list ? read_tools(row, out) : HY_OK;
 }

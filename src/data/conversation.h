@@ -16,6 +16,9 @@
  *     prompt, chosen, rejected a prompt and two answers, texts, messages or lists of them; the
  *                              prompt may be called "messages" or "conversations"; without one,
  *                              the common beginning of the answers is the prompt
+ * and, only for prompts that the model answers (hy_columns.prompts):
+ *     the rows above without an answer or with one, which is not part of the prompt; it may be
+ *                              called "answer", "ground_truth", "solution" or "target"
  * Turns of either list may use the keys of the other. Content is a string or a list of parts
  * {"type": "text", "text"}. "weight": 0 (OpenAI) or "train": false (Axolotl) in a turn keeps an
  * answer out of the loss. The first row of a file with known keys decides the kind; a row without
@@ -43,6 +46,8 @@ typedef enum hy_row_kind {
 const char *hy_row_kind_name(hy_row_kind kind); /* "question and answer" */
 bool hy_row_kind_is_scored(hy_row_kind kind);   /* a kind that is only for evaluation */
 bool hy_row_kind_is_pair(hy_row_kind kind);     /* a kind that is only for preferences */
+/* The name in the data of the key that has the question, of a kind that can be prompts. */
+const char *hy_row_question_key(hy_row_kind kind, const hy_columns *columns);
 
 /* Reads "prompt=question,completion=answer"; "" maps nothing. HY_ERR_INPUT names a key that no kind
  * of row has, and the keys that there are. */

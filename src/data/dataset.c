@@ -118,11 +118,28 @@ static hy_status open_encoding(hy_dataset *d, const hy_dataset_options *o) {
     };
     hy_status status = hy_columns_parse(o->columns, &d->encoding.columns);
     if (status != HY_OK) return hy_fail_context(status, "columns");
-    d->encoding.columns.scores = o->scores;
+    d->encoding.columns.scores = o->prompts ? HY_SCORES_NONE : o->scores;
     d->encoding.columns.pairs = o->pairs != HY_NO_PAIRS;
+    d->encoding.columns.prompts = o->prompts;
     HY_TRY(
         hy_chat_template_open(o->chat_template, d->tokenizer, o->model_folder, &d->encoding.chat));
     d->encoding.chat.ignores_answers = o->counts_all;
+    return HY_OK;
+}
+
+static hy_status check_prompts(const hy_dataset_options *o) {
+    if (!o->prompts) return HY_OK;
+    assert(!o->pairs);
+    HY_FAIL_IF(is_builtin(o->path), HY_ERR_INPUT,
+               "the built-in text has no prompts; name rows with prompt or question with --data");
+    HY_FAIL_IF(o->counts_all, HY_ERR_INPUT,
+               "loss_on is all, but the loss of a prompt is that of the model's answers; expected "
+               "answers");
+    HY_FAIL_IF(o->streams == HY_STREAM_ON, HY_ERR_INPUT,
+               "stream_rows is on, but prompts are read before the run begins; expected auto or "
+               "off");
+    HY_FAIL_IF(o->prompt_most < 1, HY_ERR_INPUT,
+               "a prompt may have at most %d tokens; expected 1 or more", o->prompt_most);
     return HY_OK;
 }
 
@@ -136,6 +153,7 @@ static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
         "with --data");
     HY_FAIL_IF(o->pairs && o->counts_all, HY_ERR_INPUT,
                "loss_on is all, but the loss of a pair is that of its answers; expected answers");
+    HY_TRY(check_prompts(o));
     HY_TRY(open_encoding(d, o));
     HY_TRY(is_builtin(o->path) ? open_grammar(d, o, use) : open_path(d, o->path, use, &d->main));
     bool is_bytes = d->main.parts[0].is_bytes;
@@ -244,7 +262,8 @@ static void count_rows(hy_dataset_facts *facts, const part_list *list) {
         }
         hy_prompt_format_join(&facts->prompt, part->examples->prompt);
         add_losses(facts, part->examples);
-        uint64_t disk = part->examples->tokens.size + part->examples->ends.size;
+        uint64_t disk = part->examples->tokens.size + part->examples->ends.size +
+                        part->examples->texts.size + part->examples->text_ends.size;
         for (int s = 0; s < 2; s++) disk += part->packs[s].members.size + part->packs[s].ends.size;
         facts->disk_bytes += part->stream ? (1 + HY_STREAM_CACHED) * disk : disk;
     }
@@ -310,6 +329,7 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
                  o->packs ? "packed into" : "in", (unsigned long long)sequences,
                  100.0 * (double)places / (double)(sequences * (uint64_t)facts->seq));
     }
+    if (o->prompts) snprintf(rows, sizeof rows, "; %llu prompts", (unsigned long long)sequences);
     if (facts->stream_window) {
         char about[64] = "";
         if (facts->epoch_sequences > 0)
@@ -346,6 +366,8 @@ hy_status hy_dataset_open(const hy_dataset_options *given, hy_dataset **out) {
     hy_dataset_options with_window = *given, *options = &with_window;
     *out = NULL;
     if (options->stream_window <= 0) options->stream_window = STREAM_WINDOW;
+    if (options->prompts) options->packs = false;
+    if (options->prompts && options->streams == HY_STREAM_AUTO) options->streams = HY_STREAM_OFF;
     HY_FAIL_IF(options->seq < 1, HY_ERR_INPUT, "the sequence length is %d; expected 1 or more",
                options->seq);
     HY_FAIL_IF(options->vocab < 1, HY_ERR_INPUT, "the vocabulary size is %d; expected 1 or more",
@@ -507,6 +529,17 @@ hy_status hy_dataset_pairs_in(const hy_dataset *d, hy_split split, uint64_t p, u
     return HY_OK;
 }
 
+hy_status hy_dataset_prompt(const hy_dataset *d, hy_split split, uint64_t p, hy_prompt_row *out) {
+    uint64_t at;
+    const hy_part *part = find_part(d, split, p, &at);
+    *out = (hy_prompt_row){0};
+    HY_FAIL_IF(!part->examples || !part->examples->has_prompts, HY_ERR_INPUT,
+               "%s: the rows were not read as prompts", d->facts.description);
+    const uint64_t *members = part->packs[split].members.data;
+    hy_examples_prompt(part->examples, members[at], out);
+    return HY_OK;
+}
+
 void hy_dataset_set_reference(hy_dataset *d, const double (*sums)[2]) { d->reference = sums; }
 
 const double (*hy_dataset_reference(const hy_dataset *d))[2] { return d->reference; }
@@ -539,6 +572,21 @@ static hy_status take_run(const int32_t *tokens, uint32_t count, uint32_t *at, b
     return HY_OK;
 }
 
+/* Appends the tokens of a prompt, and those of its expected answer with the token that ends it; nothing
+ * if none is expected. */
+static hy_status take_prompt(const hy_dataset *d, const hy_part *part, uint64_t example,
+                             hy_ids *question, hy_ids *answer) {
+    hy_prompt_row row;
+    hy_chat_template chat = d->encoding.chat;
+    hy_examples_prompt(part->examples, example, &row);
+    if (!row.expected) return HY_OK;
+    chat.kind = d->facts.prompt.chat;
+    int32_t end = hy_chat_template_end(&chat);
+    HY_TRY(hy_ids_append(question, row.tokens, (size_t)row.count));
+    HY_TRY(hy_encode_text(d->tokenizer, row.expected, row.expected_size, 0, answer));
+    return end >= 0 ? hy_ids_append(answer, &end, 1) : HY_OK;
+}
+
 hy_status hy_dataset_held_out_row(const hy_dataset *d, hy_ids *question, hy_ids *answer) {
     const part_list *list = d->splits[HY_VAL];
     for (const hy_part *part = list->parts; part < list->parts + list->count; part++) {
@@ -546,8 +594,13 @@ hy_status hy_dataset_held_out_row(const hy_dataset *d, hy_ids *question, hy_ids 
         const uint64_t each = hy_packing_unit(part->packs[HY_VAL].pairs);
         for (size_t i = 0; part->examples && i < members->size / sizeof(uint64_t); i += each) {
             uint32_t count, at = 0;
-            const int32_t *tokens =
-                hy_examples_get(part->examples, ((const uint64_t *)members->data)[i], &count);
+            const uint64_t example = ((const uint64_t *)members->data)[i];
+            const int32_t *tokens = hy_examples_get(part->examples, example, &count);
+            if (part->examples->has_prompts) {
+                HY_TRY(take_prompt(d, part, example, question, answer));
+                if (answer->count > 0) return HY_OK;
+                continue;
+            }
             /* A text counts from its second token on. */
             if (count > (uint32_t)d->facts.seq || tokens[1] < 0) continue;
             HY_TRY(take_run(tokens, count, &at, false, question));

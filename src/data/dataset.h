@@ -14,7 +14,11 @@
  * prompt with the chosen answer and the prompt with the rejected one. They are documents that do
  * not attend to each other, and a sequence has these documents: chosen, rejected, chosen, rejected,
  * ..., the rest. The tokens of the answers count, and their end tokens. If the two are too long
- * together, each is cut at its end to T / 2 positions, or to what the other leaves. */
+ * together, each is cut at its end to T / 2 positions, or to what the other leaves.
+ *
+ * Prompts (prompts.c): rows are questions that the model answers itself. A row is one sequence, and
+ * hy_dataset_prompt has its tokens, so splits, order and epochs are those of other rows without
+ * packing. hy_dataset_fill finds no targets in it. */
 #pragma once
 
 #include "base/json.h"
@@ -47,8 +51,11 @@ typedef struct hy_dataset_options {
     const char *tokenizer;    /* its file or folder; NULL or "": tokens are bytes */
     const char *model_folder; /* may contain a chat template; NULL or "": none */
     hy_chat_kind chat_template;
-    bool counts_all;       /* rows: all tokens count in the loss, not only answers */
-    hy_pairs pairs;        /* all data is pairs of answers; other rows are refused */
+    bool counts_all; /* rows: all tokens count in the loss, not only answers */
+    hy_pairs pairs;  /* all data is pairs of answers; other rows are refused */
+    bool prompts;    /* rows are prompts that the model answers (hy_dataset_prompt); other data is
+                     refused, and neither packing nor streaming is used */
+    int32_t prompt_most;   /* prompts with more tokens are dropped, and those with more than T */
     bool packs;            /* rows: several share a sequence and do not attend to each other */
     bool stops_at_bad_row; /* otherwise malformed rows are skipped and counted */
     bool drops_any;        /* more than half of the rows may be dropped */
@@ -72,7 +79,7 @@ typedef struct hy_dataset_facts {
     char description[256];  /* examples: "built-in grammar, 4.0 MB", "3 shards, 120.5 M tokens" */
     uint64_t tokens[2];     /* per split */
     uint64_t sequences[2];  /* per split; a training epoch has sequences[HY_TRAIN] */
-    uint64_t targets[2];    /* targets that count, or pairs, per split */
+    uint64_t targets[2];    /* targets that count, or pairs or prompts, per split */
     double epoch_sequences; /* training sequences of an epoch: estimated for a stream; 0: unknown */
     /* Bytes of a window if rows are streamed; tokens, sequences and targets are then those of the
      * first window. 0: they are not streamed. */
@@ -111,6 +118,7 @@ typedef struct hy_shown_row {
     const char *format;            /* as row_format in the facts */
     const char *answer;            /* of a pair: "chosen" or "rejected"; else NULL */
     const char *dropped;           /* why the row is not trained; NULL: it is */
+    const char *expected;          /* of a prompt: the row's own answer, or NULL; else NULL */
     bool is_cut;                   /* it is longer than a sequence, or its pair is */
     uint32_t part, parts;          /* example number of the row's examples, from 1 */
     const hy_tokenizer *tokenizer; /* NULL: bytes */
@@ -143,6 +151,20 @@ int64_t hy_dataset_fill(const hy_dataset *data, hy_split split, uint64_t p, int3
  * has no pairs, or it is streamed and its rows are not numbered. */
 hy_status hy_dataset_pairs_in(const hy_dataset *data, hy_split split, uint64_t p, uint64_t *numbers,
                               int32_t *count);
+/* A prompt. The pointers stay valid while the data is open; the texts end with a zero byte. */
+typedef struct hy_prompt_row {
+    const int32_t
+        *tokens; /* up to where the answer begins, with the template's generation prompt */
+    int32_t count;
+    const char *expected; /* the row's own answer; NULL: it has none */
+    size_t expected_size;
+    const char *row; /* the whole row as a JSON object in one line */
+    size_t row_size;
+} hy_prompt_row;
+/* Sequence number p as a prompt; p is as for hy_dataset_fill. HY_ERR_INPUT: the data was not opened
+ * with `prompts`. */
+hy_status hy_dataset_prompt(const hy_dataset *data, hy_split split, uint64_t p, hy_prompt_row *out);
+
 /* What the model before training says of each pair (pair_reference.h), by number: the sum of the
  * losses of the tokens of its chosen answer, and of its rejected one. Owned by the caller; set it
  * before a loader reads the data. NULL: it is not known. */
@@ -163,7 +185,8 @@ const hy_scored *hy_dataset_scored(const hy_dataset *data, uint64_t i);
 uint64_t hy_dataset_example_in(const hy_dataset *data, uint64_t p, uint64_t k);
 
 /* Appends the tokens of a held-out row up to its first answer, and the answer (of a pair: the
- * chosen one) with its end token: the first row that is shorter than a sequence. Appends nothing if
+ * chosen one; of a prompt: the expected one) with its end token: the first row that is shorter than
+ * a sequence. Appends nothing if
  * there is none, or if all tokens of rows count. */
 hy_status hy_dataset_held_out_row(const hy_dataset *data, hy_ids *question, hy_ids *answer);
 

@@ -76,13 +76,14 @@ static void count_ignored(hy_row_losses ignored[2], const hy_json_node *row, hy_
 
 /* Encodes a row into b->ids, or, if it has several answers, as examples of the batch. */
 static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
-                             const hy_chat_template *chat, hy_row_kind kind,
+                             const hy_chat_template *chat, hy_row_kind kind, const hy_row *row,
                              const hy_json_node *root) {
     hy_conversation *c = &b->conversation;
     c->columns = &e->columns;
     c->skips_system = chat->skips_system;
     HY_TRY(hy_conversation_read(root, kind, c));
     count_ignored(b->ignored, root, kind, c, chat);
+    if (e->options->prompts) return hy_batch_add_prompt(b, e, chat, row);
     if (hy_row_kind_is_pair(kind)) return hy_batch_add_pair(b, e, chat);
     /* Runs that began before version 0.2 keep such rows. */
     bool keeps = e->options->counts_all || e->options->chat_template == HY_CHAT_CONVERSATIONS;
@@ -184,20 +185,28 @@ static void count_reason(hy_row_losses *losses, const char *reason) {
     hy_text_free(&text);
 }
 
+/* Keeps the memory of the results. */
+static void clear_batch(hy_batch_of_rows *b) {
+    b->tokens.count = b->lengths.count = b->scored.count = b->bad_count = 0;
+    b->text_sizes.count = 0;
+    hy_text_clear(&b->texts);
+    b->cut = b->dropped = 0;
+    b->losses = (hy_row_losses){0};
+    memset(b->ignored, 0, sizeof b->ignored);
+}
+
 /* Encodes rows and records the malformed ones. An error status ends the run; a malformed row does
  * not. */
 static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
                              const hy_chat_template *chat, hy_row_kind kind) {
-    b->tokens.count = b->lengths.count = b->scored.count = b->bad_count = 0;
-    b->cut = b->dropped = 0;
-    b->losses = (hy_row_losses){0};
-    bool has_examples = hy_row_kind_is_scored(kind) || hy_row_kind_is_pair(kind);
-    memset(b->ignored, 0, sizeof b->ignored);
+    clear_batch(b);
+    bool has_examples =
+        e->options->prompts || hy_row_kind_is_scored(kind) || hy_row_kind_is_pair(kind);
     for (size_t i = 0; i < b->row_count; i++) {
         hy_json *json;
         hy_status status = hy_row_parse(&b->rows[i], &json);
         if (status == HY_OK) {
-            status = encode_tree(b, e, chat, kind, hy_json_root(json));
+            status = encode_tree(b, e, chat, kind, &b->rows[i], hy_json_root(json));
             hy_json_free(json);
         }
         if (status == HY_OK && !has_examples) status = add_row(b, e, kind);
@@ -293,6 +302,7 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
         HY_TRY(hy_spool_put(&x->ends, &x->token_count, sizeof x->token_count));
     }
     HY_TRY(hy_scored_append(&x->scored, b->scored.data, b->scored.count));
+    HY_TRY(hy_examples_put_texts(x, b));
     x->count += b->lengths.count;
     x->rows += b->row_count;
     x->cut += b->cut;
@@ -306,10 +316,12 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static void free_batch(hy_batch_of_rows *b) {
+void hy_batch_free(hy_batch_of_rows *b) {
     hy_ids_free(&b->tokens);
     hy_ids_free(&b->lengths);
     free(b->scored.data);
+    hy_text_free(&b->texts);
+    hy_ids_free(&b->text_sizes);
     hy_conversation_free(&b->conversation);
     hy_rendered_free(&b->rendered);
     hy_ids_free(&b->ids);
@@ -328,7 +340,7 @@ static hy_status run_workers(reading *r) {
                        .slot_size = sizeof *slots,
                        .workers = workers};
     hy_status status = hy_in_order_run(&job);
-    for (hy_batch_of_rows *b = slots; b < slots + workers; b++) free_batch(b);
+    for (hy_batch_of_rows *b = slots; b < slots + workers; b++) hy_batch_free(b);
     free(slots);
     return status;
 }
@@ -381,19 +393,22 @@ static void choose_template(hy_row_file *f, const hy_encoding *e) {
 static void describe_format(const hy_row_file *f, const hy_encoding *e, char *out, size_t size) {
     bool is_plain = f->chat.kind == HY_CHAT_PLAIN, is_own = f->chat.kind == HY_CHAT_OWN;
     is_plain |= f->chat.kind == HY_CHAT_LINES && f->kind == HY_ROWS_QUESTION;
-    bool is_scored = hy_row_kind_is_scored(f->kind);
-    char template[64];
+    bool is_scored = hy_row_kind_is_scored(f->kind), is_prompt = e->options->prompts;
+    char template[64], name[128];
     snprintf(template, sizeof template, "chat template %s", hy_chat_kind_name(f->chat.kind));
-    snprintf(out, size, "%s; %s; %s", hy_row_kind_name(f->kind),
+    snprintf(name, sizeof name, "%s%s", is_prompt ? "prompts: " : "",
+             is_prompt ? hy_row_question_key(f->kind, &e->columns) : hy_row_kind_name(f->kind));
+    snprintf(out, size, "%s; %s; %s", name,
              is_plain ? "no chat template"
              : is_own ? "the chat template of the model folder"
                       : template,
-             is_scored                                           ? "scored by log-probability"
+             is_prompt                                           ? "answered by the model"
+             : is_scored                                         ? "scored by log-probability"
              : e->options->counts_all || f->kind == HY_ROWS_TEXT ? "loss on all tokens"
              : e->options->pairs == HY_PAIRS_WITH_PROMPTS
                  ? "loss on answers and, for the chosen one, its prompt"
                  : "loss on answers");
-    if (is_scored) return;
+    if (is_scored || is_prompt) return;
     hy_text ends = {0};
     hy_chat_template_describe_ends(&f->chat, e->tokenizer, &ends);
     size_t used = strlen(out);
@@ -409,8 +424,8 @@ void hy_examples_describe(const hy_examples *x, char *out, size_t size) {
         bool is_of_row = k < x->ignored[0].count;
         int i = is_of_row ? k : k - x->ignored[0].count;
         unsigned long long count = x->ignored[!is_of_row].list[i].count;
-        hy_text_addf(&text, "%s%s",
-                     k ? ", " : "; ignored keys: ", x->ignored[!is_of_row].list[i].reason);
+        const char *head = x->has_prompts ? "; other keys: " : "; ignored keys: ";
+        hy_text_addf(&text, "%s%s", k ? ", " : head, x->ignored[!is_of_row].list[i].reason);
         if (!is_of_row)
             hy_text_addf(&text, " (in %llu message%s)", count, count == 1 ? "" : "s");
         else if (count < x->rows)
@@ -458,6 +473,9 @@ hy_status hy_examples_fail_unused(const hy_examples *x, const hy_encoding *e, co
     HY_FAIL_IF(x->first_reason[0], HY_ERR_INPUT, "no row of %s can be used: %s", path,
                x->first_reason);
     HY_FAIL_IF(x->rows == 0, HY_ERR_INPUT, "%s contains no rows", path);
+    HY_FAIL_IF(e->options->prompts, HY_ERR_INPUT,
+               "no row of %s can be used: every prompt has more than %d tokens", path,
+               hy_prompt_most(e->options));
     return hy_fail(
         HY_ERR_INPUT,
         "no row of %s can be used: the sequence of %d tokens is too short for any answer", path,
@@ -485,6 +503,7 @@ static hy_status show_batch(const reading *r, const hy_batch_of_rows *b, const s
                                                      : NULL,
                         .is_cut = b->cut > 0,
                         .parts = (uint32_t)b->lengths.count,
+                        .expected = hy_batch_expected(b),
                         .tokenizer = r->encoding->tokenizer,
                         .tokens = b->tokens.data};
     if (row.parts == 0) return s->show(s->user, &row);
@@ -517,6 +536,7 @@ static hy_status inspect(const hy_row_file *f, const hy_encoding *e, hy_examples
         }
         if (status != HY_ERR_INPUT) HY_TRY(status); /* the row is reported if it is shown */
     }
+    x->has_prompts = e->options->prompts;
     describe_format(f, e, x->format, sizeof x->format);
     hy_examples_describe(x, x->format, sizeof x->format);
     return HY_OK;
@@ -541,7 +561,7 @@ static hy_status show_rows(const hy_row_file *f, const hy_encoding *e, showing *
         status = encode_batch(&r, b);
         if (status == HY_OK) status = show_batch(&r, b, s);
     }
-    free_batch(b);
+    hy_batch_free(b);
     free(b);
     return status;
 }
@@ -633,12 +653,16 @@ hy_status hy_examples_begin(hy_examples *x) {
 
 hy_status hy_examples_end(hy_examples *x) {
     HY_TRY(hy_spool_map(&x->tokens));
+    HY_TRY(hy_spool_map(&x->texts));
+    HY_TRY(hy_spool_map(&x->text_ends));
     return hy_spool_map(&x->ends);
 }
 
 hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_examples *x) {
     HY_TRY(hy_examples_begin(x));
-    hy_status status = HY_OK;
+    x->has_prompts = e->options->prompts;
+    hy_status status = x->has_prompts ? hy_spool_open(&x->texts) : HY_OK;
+    if (status == HY_OK && x->has_prompts) status = hy_spool_open(&x->text_ends);
     for (size_t i = 0; status == HY_OK && i < files->count; i++) {
         status = read_file(x, e, &files->files[i], NULL);
     }
@@ -651,6 +675,8 @@ hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_e
 void hy_examples_close(hy_examples *x) {
     hy_spool_close(&x->tokens);
     hy_spool_close(&x->ends);
+    hy_spool_close(&x->texts);
+    hy_spool_close(&x->text_ends);
     free(x->scored.data);
     *x = (hy_examples){.tokens.fd = -1, .ends.fd = -1};
 }

@@ -8,7 +8,10 @@
  * An example has 2 to T + 1 tokens. A longer conversation is cut at its end and counted. A pair of
  * answers is two examples that follow one another and fit into a sequence together. A longer text
  * becomes several examples that share one token at each border, so every token is predicted
- * once. */
+ * once.
+ *
+ * A prompt for rewards is an example without targets. Its row and its expected answer are kept as
+ * texts in a temporary file of their own (prompts.c). */
 #pragma once
 
 #include "data/conversation.h"
@@ -41,6 +44,10 @@ typedef struct hy_scored_list {
 typedef struct hy_examples {
     hy_spool tokens; /* int32, see HY_COUNTS */
     hy_spool ends;   /* uint64: where example i ends; it begins where i - 1 ends */
+    /* Prompts: the row of each as JSON, then its expected answer if it has one, each with a zero
+     * byte; and uint64 (2 per prompt): where these end. Else empty. */
+    hy_spool texts, text_ends;
+    bool has_prompts;
     uint64_t count, token_count;
     uint64_t rows;     /* rows read, including malformed ones */
     uint64_t bad_rows; /* malformed */
@@ -95,6 +102,9 @@ hy_status hy_examples_add(hy_examples *examples, const hy_encoding *encoding,
 /* The tokens of example i as stored; *count is their number. */
 const int32_t *hy_examples_get(const hy_examples *examples, uint64_t i, uint32_t *count);
 
+/* Example i as a prompt (prompts.c). */
+void hy_examples_prompt(const hy_examples *examples, uint64_t i, hy_prompt_row *out);
+
 /* Calls `show` for the first rows of the list, at most `most`; reads no further rows. An error of
  * `show` ends the reading. */
 hy_status hy_examples_show(const hy_file_list *files, const hy_encoding *encoding, uint64_t most,
@@ -121,6 +131,8 @@ typedef struct hy_batch_of_rows {
     hy_ids tokens;  /* tokens of all examples, with HY_COUNTS */
     hy_ids lengths; /* length of each example */
     hy_scored_list scored;
+    hy_text texts;     /* of prompts, as in hy_examples */
+    hy_ids text_sizes; /* 2 per prompt; an answer that is not there has none */
     hy_bad_row bad[HY_REASONS_KEPT];
     size_t bad_count;
     hy_row_losses losses, ignored[2];
@@ -133,6 +145,7 @@ typedef struct hy_batch_of_rows {
     hy_flags answers;
 } hy_batch_of_rows;
 
+void hy_batch_free(hy_batch_of_rows *b); /* what it holds, not the batch */
 /* Adds tokens [first, last) of b->ids as an example; b->answers says which of them count. */
 hy_status hy_batch_add_example(hy_batch_of_rows *b, size_t first, size_t last, bool counts_all);
 /* HY_ERR_STATE: a token of b->ids is not in the model's vocabulary. */
@@ -146,6 +159,13 @@ hy_status hy_batch_add_scored(hy_batch_of_rows *b, const hy_encoding *encoding,
  * together. */
 hy_status hy_batch_add_pair(hy_batch_of_rows *b, const hy_encoding *encoding,
                             const hy_chat_template *chat);
+int32_t hy_prompt_most(const hy_dataset_options *options); /* tokens of a prompt */
+/* prompts.c: encodes b->conversation as a prompt, and keeps the texts of its row. */
+hy_status hy_batch_add_prompt(hy_batch_of_rows *b, const hy_encoding *encoding,
+                              const hy_chat_template *chat, const hy_row *row);
+/* The expected answer of a batch of one prompt, or NULL. */
+const char *hy_batch_expected(const hy_batch_of_rows *b);
+hy_status hy_examples_put_texts(hy_examples *examples, const hy_batch_of_rows *b);
 hy_status hy_scored_append(hy_scored_list *list, const hy_scored *more, size_t count);
 
 /* The kind of a row. HY_ERR_INPUT: it is malformed or of no known kind. */

@@ -16,10 +16,18 @@ typedef struct hy_batch {
     /* (B,T): where each token's document begins; NULL: one document per sequence */
     const int32_t *doc_starts;
     const float *reference; /* (B,T): see data/pair_reference.h; NULL: it is not known */
+    const struct hy_policy_token *policy; /* (B,T): of tasks with rewards; or NULL */
     uint64_t first;  /* number of its first sequence; it holds first .. first + B - 1 */
     int64_t counted; /* what its loss is a mean over: targets that count, or pairs of answers */
     int64_t targets_counted; /* number of targets that count */
 } hy_batch;
+
+/* Host memory of rewarded answers, at most one to a sequence, as batches (B of any size up to `most`,
+ * so the last may have as many empty sequences): their arrays, and the losses of their tokens. */
+enum { HY_POLICY_POSITION_BYTES = 4 * sizeof(int32_t) + 4 * sizeof(float) };
+static inline uint64_t hy_policy_bytes(int64_t seq, int64_t most) {
+    return 2 * (uint64_t)most * (uint64_t)seq * HY_POLICY_POSITION_BYTES;
+}
 
 /* With several ranks, each rank reads its own `run` batches of every step. */
 typedef struct hy_loader_share {

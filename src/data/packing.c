@@ -49,7 +49,8 @@ static hy_status measure(const packer *p, uint64_t example, int32_t *places, uin
     uint32_t count;
     const int32_t *tokens = hy_examples_get(p->out->examples, example, &count);
     int32_t room = p->options->seq - *places;
-    HY_FAIL_IF(count < 2 || count - 1 > (uint32_t)room, HY_ERR_IO,
+    uint32_t least = p->options->prompts ? 1 : 2;
+    HY_FAIL_IF(count < least || count - 1 > (uint32_t)room, HY_ERR_IO,
                "the temporary file of examples is damaged: example %llu has %u tokens",
                (unsigned long long)example, (unsigned)count);
     *places += (int32_t)count - 1;
@@ -76,7 +77,7 @@ static hy_status place(packer *p, uint64_t first) {
                             "examples that share a sequence"));
     for (uint64_t i = 0; i < each; i++) s->members[s->count++] = first + i;
     s->room -= places;
-    p->out->targets += p->options->pairs ? 1 : targets;
+    p->out->targets += p->options->pairs || p->options->prompts ? 1 : targets;
     p->out->places += (uint64_t)places;
     bool is_full = s->room == 0 || !p->options->packs;
     return is_full ? close_sequence(p, at) : HY_OK;

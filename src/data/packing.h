@@ -7,7 +7,8 @@
  * example has its own sequence.
  *
  * An example of n tokens takes n - 1 positions: its last token is only a target. The two examples
- * of a pair of answers are placed together, one directly after the other. */
+ * of a pair of answers are placed together, one directly after the other. A prompt for rewards is
+ * alone in its sequence and counts as one target. */
 #pragma once
 
 #include "data/examples.h"
@@ -21,13 +22,14 @@ typedef struct hy_packing {
     hy_pairs pairs;
     uint64_t sequences;
     uint64_t places;  /* positions that hold tokens, of sequences * T */
-    uint64_t targets; /* targets that count, or pairs */
+    uint64_t targets; /* targets that count, or pairs or prompts */
 } hy_packing;
 
 typedef struct hy_packing_options {
     uint64_t first, count; /* range of examples */
     int32_t seq;
     hy_pairs pairs; /* HY_NO_PAIRS, or the range is pairs of examples */
+    bool prompts;   /* the examples are prompts for rewards */
     bool packs;     /* false: one example or pair per sequence */
     bool shuffles;  /* shuffle the examples or pairs before packing */
     uint64_t seed;

@@ -67,6 +67,7 @@ static hy_status pack_split(hy_part *part, hy_split split, uint64_t first, uint6
                                   .count = count,
                                   .seq = o->seq,
                                   .pairs = o->pairs,
+                                  .prompts = o->prompts,
                                   .packs = o->packs,
                                   .shuffles = split == HY_TRAIN && o->shuffle,
                                   .seed = o->seed};
@@ -124,7 +125,9 @@ static hy_status open_rows(hy_part *part, const char *path, hy_file_list *list, 
     if (use == HY_PART_DOES_BOTH && o->val_fraction > 0) {
         HY_FAIL_IF(count < 2, HY_ERR_INPUT,
                    "%s has only one %s; training and held-out data need one each", path,
-                   o->pairs ? "pair of answers" : "example");
+                   o->pairs     ? "pair of answers"
+                   : o->prompts ? "prompt"
+                                : "example");
         held_out = (uint64_t)llround((double)count * o->val_fraction);
         if (held_out < 1) held_out = 1;
     }
@@ -191,6 +194,11 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
     HY_FAIL_IF(o->pairs, HY_ERR_INPUT,
                "%s is %s, but the task learns from pairs of answers; expected rows of JSON or CSV "
                "with prompt, chosen and rejected",
+               path, kind == HY_DATA_SHARDS ? "a file of tokens" : "text");
+    HY_FAIL_IF(o->prompts, HY_ERR_INPUT,
+               "%s is %s, but the task learns from the model's own answers to prompts; expected "
+               "rows of JSON or CSV with prompt or question, and their answers if the rewards need "
+               "them",
                path, kind == HY_DATA_SHARDS ? "a file of tokens" : "text");
     warn_of_rows(list, o);
     if (hy_is_standard_input(path)) { /* only rows are streamed */

@@ -26,7 +26,7 @@ typedef struct hy_part {
     uint64_t sequences[2];
     uint64_t tokens[2];
     uint64_t places[2];  /* positions of its sequences that hold tokens */
-    uint64_t targets[2]; /* targets that count, or pairs */
+    uint64_t targets[2]; /* targets that count, or pairs or prompts */
     double epoch;        /* training sequences of an epoch; estimated for a stream, 0: not known */
     double weight;
     bool is_bytes;

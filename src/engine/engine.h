@@ -101,9 +101,9 @@ static inline bool hy_engine_scales(const hy_engine *e, hy_dtype dtype) {
     return e->custom ? e->custom->is_half : dtype == HY_F16;
 }
 
-/* Do passes over pairs of answers compute their reference first? Otherwise it is in the data. */
+/* Do passes over answers compute their reference first? Otherwise it is in the data. */
 static inline bool hy_engine_has_reference_pass(const hy_engine *e) {
-    return e->work->buffers.reference && hy_settings_reference_is_inline(e->request.settings);
+    return e->work->buffers.reference && hy_request_has_reference_pass(&e->request);
 }
 
 /* Do units pass through exchanges? True with several ranks, and for one rank that exchanges with

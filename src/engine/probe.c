@@ -130,15 +130,16 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe
         input.watch = &probe->reader->watch;
     }
     if (hy_engine_exchanges(e)) input.hook = &brings_weights;
-    if (hy_engine_has_reference_pass(e) && !probe->examples) {
+    bool has_rewards = e->model->loss.kind == HY_LOSS_POLICY; /* not those of a probe */
+    if (hy_engine_has_reference_pass(e) && !probe->examples && !has_rewards) {
         hy_batch_input current = input; /* adapters that are proposed do not exist yet */
         if (probe->of_candidate) HY_TRY(hy_engine_weights(e, probe->dtype, &current.weights));
         HY_TRY(hy_work_reference(plan, &current));
     }
     if (probe->of_candidate) input.hook = &makes_weights;
     HY_TRY(hy_batch_evaluate(plan, &input));
-    /* Rows for evaluation in a run on pairs need the losses of tokens. */
-    bool is_of_tokens = (probe->examples || probe->pair_sums) && input.token_losses;
+    /* Rows for evaluation in a run on answers need the losses of tokens. */
+    bool is_of_tokens = (probe->examples || probe->pair_sums || has_rewards) && input.token_losses;
     const float *losses = is_of_tokens ? input.token_losses : input.losses;
     HY_TRY(e->device.backend->copy(e->device.compute, staging->losses, losses,
                                    (size_t)rows * sizeof(float)));
@@ -163,7 +164,7 @@ static void sum_examples(const hy_probe *probe, uint64_t number, const hy_stagin
 static int64_t count_losses(const hy_batch_plan *plan, const hy_staging *staging, int64_t at) {
     const int32_t *targets = staging->targets + at;
     int64_t counted = 0;
-    if (plan->model->loss.kind != HY_LOSS_NEXT_TOKEN)
+    if (hy_loss_is_of_pairs(plan->model->loss.kind))
         return hy_pairs_count(targets, staging->doc_starts + at, plan->size.seq);
     for (int32_t i = 0; i < plan->size.seq; i++) counted += targets[i] >= 0;
     return counted;
@@ -324,8 +325,8 @@ static hy_status run_examples(hy_engine *e, hy_batch_plan *plan, hy_probe *probe
 /* The statistics of all pairs that the probe has measured, on all ranks. */
 static hy_status take_pair_stats(hy_engine *e, hy_probe *probe) {
     double all[HY_PAIRS_STATS * HY_RANKS_MOST], *own = probe->pair_stats;
-    const double *from = e->work->buffers.pair_stats;
-    if (!from) return HY_OK;
+    const double *from = e->work->buffers.loss_stats;
+    if (!hy_loss_is_of_pairs(e->model->loss.kind)) return HY_OK;
     HY_TRY(e->device.backend->copy(e->device.compute, own, from, sizeof probe->pair_stats));
     HY_TRY(e->device.backend->stream_sync(e->device.compute));
     if (!hy_engine_exchanges(e) || hy_engine_ranks(e) == 1) return HY_OK;
@@ -341,7 +342,7 @@ static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) 
     double sum = 0;
     probe->counted = 0;
     memset(probe->pair_stats, 0, sizeof probe->pair_stats);
-    HY_TRY(hy_work_clear_pairs(e));
+    HY_TRY(hy_work_clear_stats(e));
     if (!probe->of_candidate) HY_TRY(hy_engine_weights(e, probe->dtype, &weights));
     HY_TRY(probe->examples          ? run_examples(e, plan, probe, weights, &sum)
            : hy_engine_exchanges(e) ? run_shared(e, plan, probe, weights, probe->count, &sum)

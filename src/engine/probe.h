@@ -39,6 +39,9 @@ typedef struct hy_probe {
     double mean;      /* result: over all counted targets, or pairs of answers */
     double pair_stats[HY_PAIRS_STATS]; /* result: of pairs; else zeros */
     int64_t counted;                   /* result: how many */
+    /* Result: rows were answered, and rewarded by this on average, with this standard error. */
+    bool is_rewarded;
+    double reward, reward_error;
     /* used inside: see probe.c */
     hy_example_sum *sums;
     struct hy_logit_reader *reader;

@@ -29,7 +29,9 @@ typedef struct step_passes {
     hy_store *weights, *fp8; /* that passes read; fp8: NULL for a step without fp8 matmuls */
     int64_t divisor;         /* of the losses; 0: the targets of each micro-batch */
     uint64_t dropout_seed;   /* of the run */
-    bool has_reference_pass; /* of pairs of answers, before each micro-batch's own */
+    bool has_reference_pass; /* of answers, before each micro-batch's own */
+    int32_t count;           /* micro-batches */
+    float *losses;           /* (count,B,T) host: of tokens, as in hy_given_batches; or NULL */
 } step_passes;
 
 /* The seed of a micro-batch follows from the run's seed and the number of micro-batches so far,
@@ -49,6 +51,14 @@ static hy_status set_dropout_seed(hy_engine *e, uint64_t seed) {
     return HY_OK;
 }
 
+/* The losses of a micro-batch's tokens, on their way to the host. */
+static hy_status keep_losses(hy_engine *e, float *to, int64_t rows, int32_t index) {
+    const float *from = e->work->buffers.token_losses;
+    HY_FAIL_IF(!from, HY_ERR_STATE, "the loss of next tokens keeps no losses of tokens");
+    return e->device.backend->copy(e->device.compute, to + index * rows, from,
+                                   (size_t)rows * sizeof *from);
+}
+
 static hy_status enqueue_micro_batch(hy_engine *e, const step_passes *step, const hy_batch *batch,
                                      int32_t index) {
     hy_pass_buffers *b = &e->work->buffers;
@@ -56,8 +66,8 @@ static hy_status enqueue_micro_batch(hy_engine *e, const step_passes *step, cons
     bool accumulates;
     HY_TRY(hy_work_send_batch(e, batch, rows));
     if (e->model->shape.adapter.dropout != 0) HY_TRY(set_dropout_seed(e, step->dropout_seed));
-    hy_store *grads =
-        hy_grads_begin_pass(e, index == 0, index == e->plan->choice.accum - 1, &accumulates);
+    bool is_last = index == step->count - 1;
+    hy_store *grads = hy_grads_begin_pass(e, index == 0, is_last, &accumulates);
     int64_t targets = step->divisor ? step->divisor : batch->counted;
     double scale = targets ? e->progress.loss_scale.scale / (double)targets : 0;
     hy_batch_input input = hy_work_input(e, step->weights);
@@ -68,10 +78,11 @@ static hy_status enqueue_micro_batch(hy_engine *e, const step_passes *step, cons
     input.dropout_seed = hy_dropout_seed(b);
     input.loss_scale = (float)scale;
     input.accumulate = accumulates;
-    input.hook = hy_update_hook(e, index);
+    input.hook = hy_update_hook(e, is_last);
     if (step->has_reference_pass) HY_TRY(hy_work_reference(step->plan, &input));
     HY_TRY(hy_batch_train(step->plan, &input));
     e->progress.backward_passes++;
+    if (step->losses) HY_TRY(keep_losses(e, step->losses, rows, index));
     hy_op_call sum = {
         .kind = HY_OP_SUM, .attr.accumulate = index > 0, .workspace = b->reduce_workspace};
     sum.t[HY_REDUCE_X] = hy_tensor_1d(b->losses, HY_F32, rows);
@@ -79,12 +90,11 @@ static hy_status enqueue_micro_batch(hy_engine *e, const step_passes *step, cons
     return e->device.backend->enqueue(e->device.compute, &sum);
 }
 
-hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t divisor,
-                              uint64_t dropout_seed) {
-    step_passes step = {.plan = e->work->train[hy_plan_index(dtype)],
-                        .divisor = divisor,
-                        .dropout_seed = dropout_seed,
-                        .has_reference_pass = hy_engine_has_reference_pass(e)};
+/* Of a loader's micro-batches, or of given ones. */
+static hy_status run_step(hy_engine *e, step_passes step, hy_loader *loader,
+                          const hy_batch *batches, hy_dtype dtype) {
+    step.plan = e->work->train[hy_plan_index(dtype)];
+    step.has_reference_pass = hy_engine_has_reference_pass(e);
     HY_TRY(hy_update_begin(e, dtype));
     if (step.has_reference_pass) HY_TRY(hy_update_finish(e)); /* two passes read the weights */
     HY_TRY(hy_engine_weights_pending(e, dtype, &step.weights));
@@ -95,13 +105,35 @@ hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, i
         fill.t[HY_FILL_DST] = hy_tensor_1d(e->work->buffers.fp8_stats, HY_F64, count);
         HY_TRY(e->device.backend->enqueue(e->device.compute, &fill));
     }
-    HY_TRY(hy_work_clear_pairs(e));
-    for (int32_t i = 0; i < e->plan->choice.accum; i++) {
+    HY_TRY(hy_work_clear_stats(e));
+    for (int32_t i = 0; i < step.count; i++) {
         hy_batch batch;
-        HY_TRY(hy_loader_peek(loader, i, &batch));
+        if (loader) {
+            HY_TRY(hy_loader_peek(loader, i, &batch));
+        } else {
+            batch = batches[i];
+        }
         HY_TRY(enqueue_micro_batch(e, &step, &batch, i));
     }
     return hy_update_clip(e, 1 / e->progress.loss_scale.scale);
+}
+
+hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t divisor,
+                              uint64_t dropout_seed) {
+    step_passes step = {
+        .divisor = divisor, .dropout_seed = dropout_seed, .count = e->plan->choice.accum};
+    return run_step(e, step, loader, NULL, dtype);
+}
+
+hy_status hy_engine_gradients_of(hy_engine *e, const hy_given_batches *given, hy_dtype dtype,
+                                 int64_t divisor, uint64_t dropout_seed) {
+    step_passes step = {.divisor = divisor,
+                        .dropout_seed = dropout_seed,
+                        .count = given->count,
+                        .losses = given->losses};
+    HY_FAIL_IF(given->count < 1, HY_ERR_INPUT, "a step of %d micro-batches, expected at least 1",
+               given->count);
+    return run_step(e, step, NULL, given->batches, dtype);
 }
 
 hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
@@ -111,9 +143,10 @@ hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
         HY_TRY(e->device.backend->copy(e->device.compute, &r->loss_sum, e->work->buffers.loss_sum,
                                        sizeof(double)));
     }
-    if (e->work->buffers.pair_stats) {
-        HY_TRY(e->device.backend->copy(e->device.compute, r->pair_stats,
-                                       e->work->buffers.pair_stats, sizeof r->pair_stats));
+    if (e->work->buffers.loss_stats) {
+        size_t bytes = (size_t)hy_loss_stats(e->model->loss.kind) * sizeof(double);
+        HY_TRY(e->device.backend->copy(e->device.compute, r->loss_stats,
+                                       e->work->buffers.loss_stats, bytes));
     }
     HY_TRY(
         e->device.backend->copy(e->device.compute, r->clip, e->work->buffers.clip, sizeof r->clip));
@@ -154,7 +187,9 @@ hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out)
     *out = (hy_step_outcome){.loss_sum = r->loss_sum,
                              .grad_norm = r->clip[0] * e->update.grad_scale,
                              .was_skipped = r->clip[1] == 0};
-    if (e->work->buffers.pair_stats) memcpy(out->pair_stats, r->pair_stats, sizeof out->pair_stats);
+    hy_loss_kind loss = e->model->loss.kind;
+    if (hy_loss_is_of_pairs(loss)) memcpy(out->pair_stats, r->loss_stats, sizeof out->pair_stats);
+    if (loss == HY_LOSS_POLICY) memcpy(out->policy_stats, r->loss_stats, sizeof out->policy_stats);
     if (hy_engine_scales(e, e->update.dtype)) hy_loss_scale_adapt(&p->loss_scale, out->was_skipped);
     if (!out->was_skipped) {
         p->skipped_in_a_row = 0;

@@ -236,9 +236,8 @@ static hy_status prefetch_next(void *context, int32_t unit) {
     return unit > last / 4 && unit < last ? hy_optimizer_prefetch_chunk(&state, last) : HY_OK;
 }
 
-const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
+const hy_unit_hook *hy_update_hook(hy_engine *e, bool is_last) {
     hy_pending_update *u = &e->update;
-    bool is_last = micro_batch == e->plan->choice.accum - 1;
     u->hook = (hy_unit_hook){.context = e};
     if (u->is_pending) {
         u->hook.before = update_next;
@@ -319,9 +318,13 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit) {
  * bits. The loss is summed with it. */
 static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, double grad_scale) {
     hy_optimizer_state own = *all;
-    double *stats = e->work->buffers.pair_stats;
-    double *numbers[2 + HY_PAIRS_STATS] = {all->square_sum, e->work->buffers.loss_sum};
-    for (int i = 0; stats && i < HY_PAIRS_STATS; i++) numbers[2 + i] = stats + i;
+    hy_loss_kind loss = e->model->loss.kind;
+    double *numbers[2 + HY_LOSS_STATS] = {all->square_sum, e->work->buffers.loss_sum};
+    int32_t count = 2;
+    for (int32_t i = 0; i < hy_loss_stats(loss); i++) {
+        bool is_sum = loss != HY_LOSS_POLICY || i != HY_POLICY_APART_MOST;
+        if (is_sum) numbers[count++] = e->work->buffers.loss_stats + i;
+    }
     own.shard = hy_rows_shard(e->state->rows);
     HY_TRY(hy_grads_reduce_end(e));
     HY_TRY(hy_optimizer_norm_begin(&own, e->device.compute));
@@ -329,8 +332,7 @@ static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, dou
         if (unit > 0) HY_TRY(hy_store_prefetch(own.grads, unit - 1));
         HY_TRY(hy_optimizer_norm_add(&own, e->device.compute, unit));
     }
-    HY_TRY(hy_all_reduce(&e->collectives->net, e->device.compute, numbers,
-                         stats ? 2 + HY_PAIRS_STATS : 2));
+    HY_TRY(hy_all_reduce(&e->collectives->net, e->device.compute, numbers, count));
     return hy_optimizer_norm_end(&own, e->device.compute, grad_scale);
 }
 

@@ -63,6 +63,16 @@ hy_status hy_engine_fp8_pending(hy_engine *e, hy_dtype dtype, hy_store **out);
  * progress. */
 hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t divisor,
                               uint64_t dropout_seed);
+/* The micro-batches of a step that a loader does not have. All ranks have the same number. */
+typedef struct hy_given_batches {
+    const hy_batch *batches; /* (count), of the plan's size; in memory until the step has ended */
+    int32_t count;           /* at least 1; any, whatever the plan's accumulation is */
+    float *losses; /* (count,B,T) result: of answers: minus each token's log-probability, when the
+                    * step has ended; or NULL */
+} hy_given_batches;
+/* As above, over these. */
+hy_status hy_engine_gradients_of(hy_engine *e, const hy_given_batches *given, hy_dtype dtype,
+                                 int64_t divisor, uint64_t dropout_seed);
 /* After the gradients: starts the update, copies the results to the host and waits for them. After
  * a failure it can be called again and continues. seed: for stochastic rounding. */
 hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed);
@@ -70,6 +80,8 @@ hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed);
 typedef struct hy_step_outcome {
     double loss_sum, grad_norm;
     double pair_stats[HY_PAIRS_STATS]; /* of the step's pairs of answers; zeros: there are none */
+    /* Of its answers with rewards, likewise. HY_POLICY_APART_MOST is of this rank alone. */
+    double policy_stats[HY_POLICY_STATS];
     bool was_skipped; /* the gradient was not finite, so no weight changed */
 } hy_step_outcome;
 /* The fp8 statistics of a layer in the step, of inputs or of gradients: {largest magnitude,
@@ -89,7 +101,7 @@ hy_status hy_update_begin(hy_engine *e, hy_dtype dtype);
  * `ahead` and `before` apply a pending update in the first forward pass, `after` adds to the norm
  * in the last backward pass or reduces gradients, `fetch` and `await` gather weights of other
  * ranks. NULL: none is needed. */
-const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch);
+const hy_unit_hook *hy_update_hook(hy_engine *e, bool is_last);
 /* Adds the norm of a unit's gradients, in the order from the last unit to the first; the last begins
  * anew. `engine` is a hy_engine, because it is a hook, too. */
 hy_status hy_update_add_norm(void *engine, hy_stream *stream, int32_t unit);

@@ -148,7 +148,13 @@ hy_status hy_work_send_batch(hy_engine *e, const hy_batch *batch, int64_t rows) 
         size_t bytes = (size_t)rows * sizeof(int32_t);
         if (arrays[i].from) HY_TRY(b->copy(e->device.compute, arrays[i].to, arrays[i].from, bytes));
     }
-    return HY_OK;
+    if (!to->policy) return HY_OK;
+    if (batch->policy)
+        return b->copy(e->device.compute, to->policy, batch->policy,
+                       (size_t)rows * sizeof *batch->policy);
+    hy_op_call fill = {.kind = HY_OP_FILL}; /* a share of 0 */
+    fill.t[HY_FILL_DST] = hy_tensor_1d(to->policy, HY_F32, rows * HY_POLICY_NUMBERS);
+    return b->enqueue(e->device.compute, &fill);
 }
 
 hy_batch_input hy_work_input(hy_engine *e, hy_store *weights) {
@@ -163,13 +169,15 @@ hy_batch_input hy_work_input(hy_engine *e, hy_store *weights) {
                             .losses = b->losses,
                             .token_losses = b->token_losses,
                             .reference = b->reference,
-                            .pair_stats = b->pair_stats};
+                            .policy = b->policy,
+                            .loss_stats = b->loss_stats};
 }
 
-hy_status hy_work_clear_pairs(hy_engine *e) {
+hy_status hy_work_clear_stats(hy_engine *e) {
     hy_op_call fill = {.kind = HY_OP_FILL};
-    if (!e->work->buffers.pair_stats) return HY_OK;
-    fill.t[HY_FILL_DST] = hy_tensor_1d(e->work->buffers.pair_stats, HY_F64, HY_PAIRS_STATS);
+    if (!e->work->buffers.loss_stats) return HY_OK;
+    fill.t[HY_FILL_DST] =
+        hy_tensor_1d(e->work->buffers.loss_stats, HY_F64, hy_loss_stats(e->model->loss.kind));
     return e->device.backend->enqueue(e->device.compute, &fill);
 }
 
@@ -315,7 +323,8 @@ hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec
         .losses = at[HY_BUFFER_LOSSES],
         .token_losses = at[HY_BUFFER_TOKEN_LOSSES],
         .reference = at[HY_BUFFER_REFERENCE],
-        .pair_stats = at[HY_BUFFER_PAIR_STATS],
+        .policy = at[HY_BUFFER_POLICY],
+        .loss_stats = at[HY_BUFFER_LOSS_STATS],
         .loss_sum = at[HY_BUFFER_LOSS_SUM],
         .square_sum = at[HY_BUFFER_SQUARE_SUM],
         .dots = at[HY_BUFFER_DOTS],

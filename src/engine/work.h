@@ -16,9 +16,10 @@ typedef struct hy_pass_buffers {
     int32_t *tokens, *targets; /* (B,T) of the largest micro-batch */
     int32_t *doc_starts;       /* (B,T), NULL if attention does not stop at documents */
     float *losses;             /* (B,T) */
-    float *token_losses;       /* (B,T), of pairs of answers; NULL: there are none */
-    float *reference;          /* (B,T), of pairs; NULL: the loss has none */
-    double *pair_stats;        /* (HY_PAIRS_STATS) f64, of pairs; or NULL */
+    float *token_losses;       /* (B,T), of answers; NULL: the loss is of next tokens */
+    float *reference;          /* (B,T), of answers; NULL: the loss has none */
+    hy_policy_token *policy;   /* (B,T), of answers with rewards; or NULL */
+    double *loss_stats;        /* (hy_loss_stats) f64, of answers; or NULL */
     float *rope;               /* (T, D/2, 2), NULL without rope */
     double *loss_sum;          /* (1) f64 */
     double *square_sum;        /* (1) f64 */
@@ -29,15 +30,15 @@ typedef struct hy_pass_buffers {
     hy_tensor reduce_workspace; /* for sums and norms */
 } hy_pass_buffers;
 
-/* Copies the arrays of a batch to the device, each of `rows` numbers; doc_starts and reference may
- * be NULL. */
+/* Copies the arrays of a batch to the device, each of `rows` numbers; doc_starts, reference
+ * and policy may be NULL. Without policy, answers with rewards have a loss of 0. */
 hy_status hy_work_send_batch(hy_engine *e, const hy_batch *batch, int64_t rows);
 /* What every pass reads and writes: that batch, these weights, the frozen weights, the losses. */
 hy_batch_input hy_work_input(hy_engine *e, hy_store *weights);
 
-/* Sets the statistics of pairs of answers to zero, if there are any. */
-hy_status hy_work_clear_pairs(hy_engine *e);
-/* Computes the reference of a batch of pairs, with the adapters off, where the pass of `input` reads
+/* Sets the statistics of the loss to zero, if it has any. */
+hy_status hy_work_clear_stats(hy_engine *e);
+/* Computes the reference of a batch of answers, with the adapters off, where the pass of `input` reads
  * it. */
 hy_status hy_work_reference(hy_batch_plan *plan, const hy_batch_input *input);
 
@@ -58,7 +59,7 @@ typedef struct hy_staging {
 typedef struct hy_step_result {
     double loss_sum;
     double dots[3];
-    double pair_stats[HY_PAIRS_STATS];
+    double loss_stats[HY_LOSS_STATS];
     float clip[2];
 } hy_step_result;
 

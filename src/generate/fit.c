@@ -145,3 +145,10 @@ hy_status hy_generator_fit(hy_used_model *m, const hy_generator_options *options
                hy_bytes_as_text(f.room).text);
     return HY_OK;
 }
+
+hy_status hy_decoder_fit(hy_model *model, hy_backend *backend,
+                         const hy_batch_decoder_options *wanted, uint64_t room,
+                         hy_batch_decoder **out) {
+    fitting f = {.model = model, .backend = backend, .wanted = *wanted, .has_context = true};
+    return try_sizes(&f, room, out);
+}

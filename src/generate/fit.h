@@ -11,3 +11,8 @@
  * the context is halved, then the streams, unless the options fix them. */
 hy_status hy_generator_fit(hy_used_model *model, const hy_generator_options *options,
                            hy_batch_decoder **out);
+/* Creates a decoder as wanted, but with a smaller pool or fewer streams if it would need more than
+ * `room` bytes (0: no limit). *out is NULL if not even one stream fits. */
+hy_status hy_decoder_fit(hy_model *model, hy_backend *backend,
+                         const hy_batch_decoder_options *wanted, uint64_t room,
+                         hy_batch_decoder **out);

@@ -128,6 +128,9 @@ static hy_status plan_pass(hy_engine *e, const hy_pass_spec *spec, hy_batch_opti
  * run on pairs does not know them. */
 static hy_status open_data(hy_used_model *m) {
     hy_error error;
+    HY_FAIL_IF(m->settings.task == HY_LOSS_POLICY, HY_ERR_INPUT,
+               "task grpo rewards answers that are generated, which only a run measures "
+               "(val_reward); without --task, the loss of the answers in the rows is measured");
     hy_status status = hy_engine_open_data(m->engine, true, &m->data);
     if (status != HY_ERR_INPUT || m->settings.task == HY_LOSS_NEXT_TOKEN) return status;
     hy_error_save(&error, status);
@@ -143,7 +146,7 @@ static hy_status open_data(hy_used_model *m) {
 static hy_status set_loss(hy_used_model *m) {
     hy_settings *s = &m->settings;
     bool has_base = s->lora.lora && !strcmp(s->lora.lora_modules, "none");
-    hy_preference loss = hy_preference_from_settings(s);
+    hy_loss loss = hy_loss_from_settings(s);
     HY_FAIL_IF(
         hy_preference_has_reference(loss.kind) && !has_base, HY_ERR_INPUT,
         "task %s compares with the model before training, which an evaluation knows only for "

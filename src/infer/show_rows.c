@@ -18,6 +18,7 @@
 typedef struct shower {
     hy_row_callback on_row;
     void *user;
+    bool has_prompts;
     hy_text texts;       /* of all tokens, each with a zero byte */
     hy_text alone, pair; /* scratch memory */
     hy_row_token *tokens;
@@ -66,7 +67,9 @@ static hy_status show(void *user, const hy_shown_row *row) {
                         .parts = (int32_t)row->parts,
                         .tokens = s->tokens,
                         .token_count = row->count,
-                        .answer = row->answer ? row->answer : ""};
+                        .answer = row->answer ? row->answer : "",
+                        .is_prompt = s->has_prompts,
+                        .expected = row->expected ? row->expected : ""};
     s->on_row(s->user, &view);
     return HY_OK;
 }
@@ -83,6 +86,7 @@ static hy_status open_and_show(hy_engine *e, int64_t most, shower *s) {
     hy_status status = hy_model_compare_tokenizer(e, asked, request.folder, used);
     hy_tokenizer_close(used);
     HY_TRY(status);
+    s->has_prompts = request.options.prompts;
     return hy_dataset_show_rows(&request.options, (uint64_t)most, show, s);
 }
 
@@ -117,6 +121,8 @@ hy_status hy_row_view_json(const hy_row_view *row, char **out) {
     hy_json_put_bool(&w, "cut", row->is_cut);
     if (row->parts > 1) hy_json_put_int(&w, "part", row->part);
     if (HY_HAS_MEMBER(row, answer) && row->answer[0]) hy_json_put_string(&w, "answer", row->answer);
+    if (HY_HAS_MEMBER(row, expected) && row->expected[0])
+        hy_json_put_string(&w, "expected", row->expected);
     hy_json_open_array(&w, "tokens");
     for (size_t i = 0; i < row->token_count; i++) {
         hy_json_open_object(&w, NULL);

@@ -129,6 +129,12 @@ typedef enum hy_op_kind {
     HY_OP_PREFERENCE, /* token_losses (N) fp32  targets (N) i32  doc_starts (N) i32
                          reference (N) fp32?  losses (N) fp32  weights (N) fp32?  stats (4) f64* */
 
+    /* The losses of tokens of answers with rewards (policy.h). policy: an hy_policy_token for each
+     * token. A token counts if its target is at least 0 and its share is not 0; the losses and
+     * weights of others are 0. reference: only with kl. stats: HY_POLICY_STATS statistics. */
+    HY_OP_POLICY, /* token_losses (N) fp32  targets (N) i32  policy (N,4) fp32  reference (N) fp32?
+                     losses (N) fp32  weights (N) fp32?  stats (8) f64* */
+
     /* Chooses a token per row, by the hy_sampling of the row (sampling.h), and gives its
      * log-probability and those of the E likeliest tokens, most likely first (equal: the lower id
      * first). Log-probabilities are of the model: of factor * logit, with softcap c of c tanh(factor
@@ -349,6 +355,15 @@ enum {
     HY_PREFERENCE_STATS
 };
 enum {
+    HY_POLICY_TOKEN_LOSSES,
+    HY_POLICY_TARGETS,
+    HY_POLICY_POLICY,
+    HY_POLICY_REFERENCE,
+    HY_POLICY_LOSSES,
+    HY_POLICY_WEIGHTS,
+    HY_POLICY_STATISTICS
+};
+enum {
     HY_SAMPLE_LOGITS,
     HY_SAMPLE_SAMPLING,
     HY_SAMPLE_TOKENS,
@@ -504,9 +519,10 @@ typedef struct hy_op_attr {
             float softcap; /* 0: none */
         } loss;
         struct {
-            hy_preference of;
+            hy_loss of;
             int32_t seq; /* T */
         } preference;
+        hy_policy policy;
         struct {
             int32_t vocab;         /* tokens from this one on are never chosen */
             float factor, softcap; /* of the logits, as for the loss */

@@ -126,6 +126,11 @@ static const op_rule rules[HY_OP_COUNT] = {
                            IN("doc_starts", "N", I32), IN_OPT("reference", "N", F32),
                            OUT("losses", "N", F32), OUT_OPT("weights", "N", F32),
                            INOUT("stats", "4", F64)}},
+    [HY_OP_POLICY] = {"policy loss",
+                      {IN("token_losses", "N", F32), IN("targets", "N", I32),
+                       IN("policy", "N4", F32), IN_OPT("reference", "N", F32),
+                       OUT("losses", "N", F32), OUT_OPT("weights", "N", F32),
+                       INOUT("stats", "8", F64)}},
     [HY_OP_SAMPLE] = {"sampling",
                       {IN("logits", "NV", REAL), IN("sampling", "NS", U8), OUT("tokens", "N", I32),
                        OUT("logprobs", "N", F32), OUT_OPT("top_tokens", "NE", I32),
@@ -506,10 +511,10 @@ static hy_status check_loss(const hy_op_call *call) {
 static hy_status check_preference(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     int64_t N = hy_tensor_count(&t[HY_PREFERENCE_LOSSES]), seq = call->attr.preference.seq;
-    const hy_preference *p = &call->attr.preference.of;
-    HY_FAIL_IF((unsigned)p->kind >= HY_LOSS_COUNT || p->kind == HY_LOSS_NEXT_TOKEN, HY_ERR_INPUT,
-               "preference loss: kind %d does not exist, expected 1 to %d", (int)p->kind,
-               HY_LOSS_COUNT - 1);
+    const hy_loss *p = &call->attr.preference.of;
+    HY_FAIL_IF(!hy_loss_is_of_pairs(p->kind), HY_ERR_INPUT,
+               "preference loss: kind %d does not exist, expected %d to %d", (int)p->kind,
+               HY_LOSS_DPO, HY_LOSS_SIMPO);
     HY_FAIL_IF(!(p->beta > 0) || !isfinite(p->beta), HY_ERR_INPUT,
                "preference loss: beta is %g, expected a number above 0", (double)p->beta);
     HY_FAIL_IF(seq < 1 || N % seq != 0, HY_ERR_INPUT,
@@ -517,6 +522,23 @@ static hy_status check_preference(const hy_op_call *call) {
                (long long)seq);
     HY_FAIL_IF(hy_preference_has_reference(p->kind) && !t[HY_PREFERENCE_REFERENCE].data,
                HY_ERR_INPUT, "preference loss: reference is missing");
+    return HY_OK;
+}
+
+static bool is_at_least_0(float x) { return x >= 0 && isfinite(x); }
+
+static hy_status check_policy(const hy_op_call *call) {
+    const hy_policy *p = &call->attr.policy;
+    HY_FAIL_IF(!is_at_least_0(p->clip_low) || !is_at_least_0(p->clip_high) || p->clip_low > 1,
+               HY_ERR_INPUT,
+               "policy loss: the ratio is clipped to [1 - %g, 1 + %g], expected 0 to 1, and 0 and "
+               "more",
+               (double)p->clip_low, (double)p->clip_high);
+    HY_FAIL_IF(!is_at_least_0(p->kl) || !is_at_least_0(p->cap), HY_ERR_INPUT,
+               "policy loss: kl is %g and cap is %g, expected 0 and more", (double)p->kl,
+               (double)p->cap);
+    HY_FAIL_IF(p->kl > 0 && !call->t[HY_POLICY_REFERENCE].data, HY_ERR_INPUT,
+               "policy loss: reference is missing");
     return HY_OK;
 }
 
@@ -699,6 +721,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_CAST: return check_cast(t[HY_CAST_SRC].dtype, t[HY_CAST_DST].dtype);
     case HY_OP_CROSS_ENTROPY: return check_loss(call);
     case HY_OP_PREFERENCE: return check_preference(call);
+    case HY_OP_POLICY: return check_policy(call);
     case HY_OP_SAMPLE: return check_sample(call);
     case HY_OP_QUANTIZE:
     case HY_OP_DEQUANTIZE:
@@ -720,7 +743,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
 
 hy_status hy_op_check(const hy_op_call *call) {
     /* lengths of letters; 0: not set */
-    int64_t known[128] = {['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4};
+    int64_t known[128] = {['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['8'] = 8};
     HY_FAIL_IF((unsigned)call->kind >= HY_OP_COUNT, HY_ERR_INPUT,
                "op kind %d does not exist, expected 0 to %d", (int)call->kind, HY_OP_COUNT - 1);
     bool has_heads = call->kind >= HY_OP_HEAD_NORM && call->kind <= HY_OP_ATTENTION_CACHED;

@@ -11,31 +11,7 @@
  * mean c for the others. */
 #pragma once
 
-#include <math.h>
-#include <stdbool.h>
-
-#include "kernels/half.h" /* HY_BOTH */
-
-typedef enum hy_loss_kind {
-    HY_LOSS_NEXT_TOKEN, /* no pairs */
-    HY_LOSS_DPO,
-    HY_LOSS_IPO,
-    HY_LOSS_ORPO,
-    HY_LOSS_SIMPO,
-    HY_LOSS_COUNT
-} hy_loss_kind;
-
-typedef struct hy_preference {
-    hy_loss_kind kind;
-    float beta;
-    float margin;     /* simpo */
-    float likelihood; /* 0: none */
-} hy_preference;
-
-/* Does the loss compare with a reference? */
-HY_BOTH bool hy_preference_has_reference(hy_loss_kind kind) {
-    return kind == HY_LOSS_DPO || kind == HY_LOSS_IPO;
-}
+#include "kernels/loss.h"
 
 /* Sums over the tokens of an answer; `whole`: with its prompt. */
 typedef struct hy_answer_sums {
@@ -49,15 +25,6 @@ typedef struct hy_pair_loss {
     double weight[2]; /* d loss / d (loss of a token) for the tokens of each answer */
     double whole;     /* added for all tokens of the chosen answer and its prompt */
 } hy_pair_loss;
-
-/* The statistics of pairs that HY_OP_PREFERENCE adds to. */
-enum {
-    HY_PAIRS_COUNT,
-    HY_PAIRS_CHOSEN,   /* sum of rewards of chosen answers */
-    HY_PAIRS_REJECTED, /* of rejected answers */
-    HY_PAIRS_RIGHT,    /* pairs whose chosen answer has the larger reward */
-    HY_PAIRS_STATS
-};
 
 /* log(1 + e^x), and its derivative */
 HY_BOTH double hy_softplus(double x, double *slope) {
@@ -75,7 +42,7 @@ HY_BOTH double hy_log_odds(double x, double *slope) {
 }
 
 /* sides: the chosen answer, then the rejected one; both have tokens. */
-HY_BOTH hy_pair_loss hy_pair_loss_of(hy_preference p, const hy_answer_sums sides[2]) {
+HY_BOTH hy_pair_loss hy_pair_loss_of(hy_loss p, const hy_answer_sums sides[2]) {
     hy_pair_loss out = {0};
     double beta = (double)p.beta, value[2], slope[2] = {1, 1}, pull;
     for (int i = 0; i < 2; i++) {

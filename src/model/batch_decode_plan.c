@@ -146,12 +146,12 @@ hy_op_call hy_decoder_sample_call(const hy_batch_decoder *d, int32_t slot, int32
     const hy_shape *s = &d->model->shape;
     int32_t top = d->options.top;
     bool is_scoring = tokens == HY_DECODER_SCORED;
+    hy_head_logits logits = hy_head_logits_of(s, &d->model->loss);
     hy_op_call call = {
         .kind = HY_OP_SAMPLE,
         .attr.sample = {.vocab = d->options.vocab,
-                        .factor =
-                            s->more.logit_divisor > 0 ? (float)(1 / s->more.logit_divisor) : 1,
-                        .softcap = (float)s->more.logit_softcap},
+                        .factor = logits.factor,
+                        .softcap = logits.softcap},
         .t = {[HY_SAMPLE_LOGITS] =
                   hy_tensor_2d(d->step->logits, d->options.dtype, rows, hy_shape_vocab_rows(s)),
               [HY_SAMPLE_SAMPLING] =

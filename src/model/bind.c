@@ -71,7 +71,8 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
                               .losses = SOMEWHERE,
                               .token_losses = SOMEWHERE,
                               .reference = SOMEWHERE,
-                              .pair_stats = SOMEWHERE,
+                              .policy = SOMEWHERE,
+                              .loss_stats = SOMEWHERE,
                               .doc_starts = has_doc_starts ? SOMEWHERE : NULL,
                               .rope = SOMEWHERE,
                               .largest = SOMEWHERE,
@@ -85,7 +86,9 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
     case HY_GIVEN_LOSSES: return hy_tensor_1d(in->losses, HY_F32, rows);
     case HY_GIVEN_TOKEN_LOSSES: return hy_tensor_1d(in->token_losses, HY_F32, rows);
     case HY_GIVEN_REFERENCE: return hy_tensor_1d((void *)in->reference, HY_F32, rows);
-    case HY_GIVEN_PAIR_STATS: return hy_tensor_1d(in->pair_stats, HY_F64, HY_PAIRS_STATS);
+    case HY_GIVEN_POLICY: return hy_tensor_2d((void *)in->policy, HY_F32, rows, HY_POLICY_NUMBERS);
+    case HY_GIVEN_LOSS_STATS:
+        return hy_tensor_1d(in->loss_stats, HY_F64, hy_loss_stats(f->unit->unit->traits.loss.kind));
     case HY_GIVEN_LARGEST:
         return hy_tensor_1d(in->largest + HY_LINEARS * f->unit_index + slot->at, HY_F32, 1);
     case HY_GIVEN_SEEN:

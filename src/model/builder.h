@@ -96,8 +96,9 @@ typedef struct hy_node {
         struct {
             hy_weight weight;
             hy_slot_id logits, targets, losses;
-            /* Of pairs; `again`: losses of tokens that the second pass computes and nobody reads. */
-            hy_slot_id token_losses, doc_starts, reference, weights, stats, again;
+            /* Of answers; `again`: losses of tokens that the second pass computes and nobody
+             * reads. doc_starts: of pairs. policy: of answers with rewards. */
+            hy_slot_id token_losses, doc_starts, policy, reference, weights, stats, again;
         } loss;
     };
 } hy_node;

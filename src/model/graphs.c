@@ -32,7 +32,8 @@ static bool is_same(const hy_batch_input *a, const hy_batch_input *b) {
            a->rope_rows == b->rope_rows && a->losses == b->losses &&
            a->loss_scale == b->loss_scale && a->accumulate == b->accumulate &&
            a->token_losses == b->token_losses && a->reference == b->reference &&
-           a->pair_stats == b->pair_stats && a->skips_adapters == b->skips_adapters;
+           a->policy == b->policy && a->loss_stats == b->loss_stats &&
+           a->skips_adapters == b->skips_adapters;
 }
 
 /* The entry of this input; a new one if it has none. */

@@ -99,7 +99,7 @@ hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_co
     return HY_OK;
 }
 
-void hy_model_set_loss(hy_model *model, const hy_preference *loss) {
+void hy_model_set_loss(hy_model *model, const hy_loss *loss) {
     model->loss = *loss;
     hy_model_settle(model);
 }
@@ -231,7 +231,7 @@ static hy_status make_kinds(hy_batch_plan *plan) {
     for (int32_t kind = 0; kind < model->kind_count; kind++) {
         hy_unit_traits traits = model->kinds[kind].traits;
         if (traits.part == HY_PART_BLOCK) traits.fp8 = plan->options.fp8;
-        if (has_other_loss) traits.loss = (hy_preference){0};
+        if (has_other_loss) traits.loss = (hy_loss){0};
         hy_unit_init(&plan->kinds[kind], &model->shape, &traits);
     }
     return HY_OK;

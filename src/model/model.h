@@ -19,7 +19,7 @@ typedef struct hy_model {
     int32_t kind_count;
     int32_t *kind_of;       /* (params.units) the kind of each unit */
     int32_t lowest_trained; /* unit; backward ends there */
-    hy_preference loss;     /* that the head computes */
+    hy_loss loss;           /* that the head computes */
 } hy_model;
 
 /* Completes and checks a copy of the shape. */
@@ -34,7 +34,7 @@ static inline bool hy_model_has_passes(const hy_model *model) { return model->ki
 hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_codes);
 /* Sets the loss that the head computes; a new model has the next-token loss. Call it before the
  * first batch plan is made. */
-void hy_model_set_loss(hy_model *model, const hy_preference *loss);
+void hy_model_set_loss(hy_model *model, const hy_loss *loss);
 /* Call it after parameters were frozen one by one, before the first batch plan is made. */
 void hy_model_settle(hy_model *model);
 
@@ -122,21 +122,22 @@ typedef struct hy_batch_input {
     hy_store *grads;       /* training only; of trained parameters */
     const int32_t *tokens; /* (B,T), of all slices */
     const int32_t *targets;
-    const int32_t *doc_starts;   /* or NULL */
-    const float *rope;           /* hy_shape_rope_tables, NULL without rope */
-    int32_t rope_rows;           /* the length that the tables were made for; 0: T */
-    float *losses;               /* (B,T): each token's loss; of pairs, see HY_OP_PREFERENCE */
-    float *token_losses;         /* (B,T): of pairs: each token's loss */
-    const float *reference;      /* (B,T): of pairs: each token's loss by the reference; or NULL */
-    double *pair_stats;          /* (HY_PAIRS_STATS): of pairs: sums that are added to */
-    float *largest;              /* (units, HY_LINEARS): for passes in fp8 */
-    const int32_t *dropout_seed; /* (2), one per micro-batch; NULL without dropout */
-    double *seen;                /* (units, HY_SEEN): adds statistics of fp8 conversions; or NULL */
-    float loss_scale;            /* gradients are of loss_scale * sum of losses */
-    bool accumulate;             /* add to the gradients; otherwise they are overwritten unread */
-    bool skips_adapters;         /* forward passes are those of the base model */
-    const hy_unit_hook *hook;    /* or NULL */
-    const hy_watch *watch;       /* evaluation only; or NULL */
+    const int32_t *doc_starts; /* or NULL */
+    const float *rope;         /* hy_shape_rope_tables, NULL without rope */
+    int32_t rope_rows;         /* the length that the tables were made for; 0: T */
+    float *losses; /* (B,T): each token's loss; of answers, see HY_OP_PREFERENCE and HY_OP_POLICY */
+    float *token_losses;           /* (B,T): of answers: minus each token's log-probability */
+    const float *reference;        /* (B,T): of answers: the same by the reference; or NULL */
+    const hy_policy_token *policy; /* (B,T): of answers with rewards */
+    double *loss_stats;            /* (hy_loss_stats): of answers: what is added to */
+    float *largest;                /* (units, HY_LINEARS): for passes in fp8 */
+    const int32_t *dropout_seed;   /* (2), one per micro-batch; NULL without dropout */
+    double *seen;             /* (units, HY_SEEN): adds statistics of fp8 conversions; or NULL */
+    float loss_scale;         /* gradients are of loss_scale * sum of losses */
+    bool accumulate;          /* add to the gradients; otherwise they are overwritten unread */
+    bool skips_adapters;      /* forward passes are those of the base model */
+    const hy_unit_hook *hook; /* or NULL */
+    const hy_watch *watch;    /* evaluation only; or NULL */
 } hy_batch_input;
 
 #define HY_GRAPHS 4

@@ -148,34 +148,45 @@ void hy_part_embedding(hy_builder *b, hy_slot_id out) {
     node->embed.doc_starts = hy_add_given(b, HY_GIVEN_DOC_STARTS);
 }
 
-static void add_pairs(hy_builder *b, hy_node *node) {
-    bool is_compared = hy_preference_has_reference(b->unit->traits.loss.kind);
-    node->attr.loss.reads_prompts = b->unit->traits.loss.kind == HY_LOSS_ORPO;
+static void add_answers(hy_builder *b, hy_node *node) {
+    const hy_loss *loss = &b->unit->traits.loss;
+    bool is_of_pairs = hy_loss_is_of_pairs(loss->kind);
+    node->attr.loss.reads_prompts = loss->kind == HY_LOSS_ORPO;
     node->loss.token_losses = hy_add_given(b, HY_GIVEN_TOKEN_LOSSES);
-    node->loss.doc_starts = hy_add_given(b, HY_GIVEN_DOC_STARTS);
-    if (is_compared) node->loss.reference = hy_add_given(b, HY_GIVEN_REFERENCE);
-    node->loss.stats = hy_add_given(b, HY_GIVEN_PAIR_STATS);
+    if (is_of_pairs) node->loss.doc_starts = hy_add_given(b, HY_GIVEN_DOC_STARTS);
+    if (!is_of_pairs) node->loss.policy = hy_add_given(b, HY_GIVEN_POLICY);
+    if (hy_loss_has_reference(loss)) node->loss.reference = hy_add_given(b, HY_GIVEN_REFERENCE);
+    node->loss.stats = hy_add_given(b, HY_GIVEN_LOSS_STATS);
     node->loss.weights = hy_add_slot(b, HY_SLOT_GRADIENT, 0);
     node->loss.again = hy_add_slot(b, HY_SLOT_GRADIENT, 0);
     b->unit->slots[node->loss.weights].is_fp32 = b->unit->slots[node->loss.again].is_fp32 = true;
 }
 
+hy_head_logits hy_head_logits_of(const hy_shape *shape, const hy_loss *loss) {
+    double divisor = shape->more.logit_divisor, temperature = hy_loss_temperature(loss);
+    hy_head_logits out = {.softcap = (float)(shape->more.logit_softcap / temperature)};
+    if (divisor > 0) out.factor = (float)(1 / (divisor * temperature));
+    if (divisor <= 0 && temperature != 1) out.factor = (float)(1 / temperature);
+    return out;
+}
+
 /* The logits exist only while a tile of rows is processed: matmul, loss, and in training both
- * gradients, before the next tile replaces them. The loss of pairs takes two passes over the tiles:
- * losses of tokens, then, with the weights that follow from them, gradients. */
+ * gradients, before the next tile replaces them. The loss of answers takes two passes over the
+ * tiles: losses of tokens, then, with the weights that follow from them, gradients. */
 void hy_part_head(hy_builder *b, hy_slot_id in) {
     const hy_shape *s = b->shape;
     b->range = HY_RANGE_LOSS;
     hy_node *node = hy_add_node(b, HY_NODE_LOSS, in, NONE);
     node->attr.loss.vocab = s->vocab;
     node->attr.loss.scale = 1;
-    node->attr.loss.factor = s->more.logit_divisor > 0 ? (float)(1 / s->more.logit_divisor) : 0;
-    node->attr.loss.softcap = (float)s->more.logit_softcap;
+    hy_head_logits logits = hy_head_logits_of(s, &b->unit->traits.loss);
+    node->attr.loss.factor = logits.factor;
+    node->attr.loss.softcap = logits.softcap;
     node->loss.logits = hy_add_slot(b, HY_SLOT_GRADIENT, hy_shape_vocab_rows(s));
     node->loss.targets = hy_add_given(b, HY_GIVEN_TARGETS);
     node->loss.losses = hy_add_given(b, HY_GIVEN_LOSSES);
     node->loss.weight = hy_add_weight(b, HY_P_HEAD, s->vocab, s->width);
-    if (b->unit->traits.loss.kind != HY_LOSS_NEXT_TOKEN) add_pairs(b, node);
+    if (b->unit->traits.loss.kind != HY_LOSS_NEXT_TOKEN) add_answers(b, node);
 }
 
 void hy_pre_norm_block(hy_builder *b, hy_slot_id in, hy_slot_id out) {

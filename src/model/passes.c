@@ -147,6 +147,7 @@ static hy_batch_input slice_input(const hy_batch_plan *plan, const hy_batch_inpu
     if (slice.losses) slice.losses += first;
     if (slice.token_losses) slice.token_losses += first;
     if (slice.reference) slice.reference += first;
+    if (slice.policy) slice.policy += first;
     return slice;
 }
 
@@ -197,12 +198,13 @@ hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input) {
     return hy_run_captured(plan, input, evaluate_pass);
 }
 
-/* ---- the reference of pairs ------------------------------------------------------------------ */
+/* ---- the reference of answers ---------------------------------------------------------------- */
 
-/* How many ops of a pass of the head come before the loss of pairs. */
-static int32_t ops_before_pairs(const hy_pass_plan *pass) {
+/* How many ops of a pass of the head come before the loss of answers. */
+static int32_t ops_before_answers(const hy_pass_plan *pass) {
     int32_t count = 0;
-    while (pass->ops[count]->kind != HY_OP_PREFERENCE) count++;
+    while (pass->ops[count]->kind != HY_OP_PREFERENCE && pass->ops[count]->kind != HY_OP_POLICY)
+        count++;
     return count;
 }
 
@@ -218,7 +220,7 @@ static hy_status reference_of_training(hy_batch_plan *plan, const hy_batch_input
     f.residual_in = hy_batch_residual(plan, layers);
     f.residual_grad = hy_batch_residual_grad(plan);
     f.kept = hy_batch_kept(plan, layers);
-    f.op_limit = ops_before_pairs(&f.unit->pass[f.pass]);
+    f.op_limit = ops_before_answers(&f.unit->pass[f.pass]);
     HY_TRY(run_ops(&f));
     return hy_visit_leave(&visit);
 }
@@ -227,7 +229,7 @@ static hy_status reference_of_evaluation(hy_batch_plan *plan, const hy_batch_inp
     int32_t head = plan->model->params.units - 1;
     hy_frame f = {.plan = plan, .input = input, .pass = HY_PASS_EVAL};
     HY_TRY(hy_run_stack(&f));
-    f.op_limit = ops_before_pairs(&hy_batch_unit(plan, head)->pass[HY_PASS_EVAL]);
+    f.op_limit = ops_before_answers(&hy_batch_unit(plan, head)->pass[HY_PASS_EVAL]);
     return evaluate_unit(&f, head);
 }
 

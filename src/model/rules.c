@@ -160,10 +160,17 @@ static void add_losses(hy_builder *b, const hy_node *n, bool wants_grad, hy_slot
               .slot[HY_CROSS_ENTROPY_LOSSES] = losses, .slot[HY_CROSS_ENTROPY_WEIGHTS] = weights);
 }
 
-/* From the losses of tokens; not in tiles. */
+static void add_policy_losses(hy_builder *b, const hy_node *n) {
+    HY_ADD_OP(b, HY_OP_POLICY, .attr.policy = b->unit->traits.loss.policy,
+              .slot[HY_POLICY_TOKEN_LOSSES] = n->loss.token_losses,
+              .slot[HY_POLICY_TARGETS] = n->loss.targets, .slot[HY_POLICY_POLICY] = n->loss.policy,
+              .slot[HY_POLICY_REFERENCE] = n->loss.reference,
+              .slot[HY_POLICY_LOSSES] = n->loss.losses,
+              .slot[HY_POLICY_WEIGHTS] = b->is_backward ? n->loss.weights : NONE,
+              .slot[HY_POLICY_STATISTICS] = n->loss.stats);
+}
+
 static void add_pair_losses(hy_builder *b, const hy_node *n) {
-    hy_range range = b->range;
-    b->range = HY_RANGE_NONE;
     HY_ADD_OP(b, HY_OP_PREFERENCE, .attr.preference.of = b->unit->traits.loss,
               .slot[HY_PREFERENCE_TOKEN_LOSSES] = n->loss.token_losses,
               .slot[HY_PREFERENCE_TARGETS] = n->loss.targets,
@@ -172,7 +179,6 @@ static void add_pair_losses(hy_builder *b, const hy_node *n) {
               .slot[HY_PREFERENCE_LOSSES] = n->loss.losses,
               .slot[HY_PREFERENCE_WEIGHTS] = b->is_backward ? n->loss.weights : NONE,
               .slot[HY_PREFERENCE_STATS] = n->loss.stats);
-    b->range = range;
 }
 
 static void loss_forward(hy_builder *b, const hy_node *n) {
@@ -181,7 +187,10 @@ static void loss_forward(hy_builder *b, const hy_node *n) {
         return;
     }
     add_losses(b, n, false, n->loss.token_losses, NONE);
-    add_pair_losses(b, n);
+    hy_range range = b->range;
+    b->range = HY_RANGE_NONE; /* the loss of answers is not in tiles */
+    (n->loss.policy == NONE ? add_pair_losses : add_policy_losses)(b, n);
+    b->range = range;
     if (b->is_backward) add_losses(b, n, true, n->loss.again, n->loss.weights);
 }
 

@@ -25,7 +25,8 @@ bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b) {
            a->fp8.gradient == b->fp8.gradient && a->fp8.is_fast == b->fp8.is_fast &&
            a->fp8.is_frozen == b->fp8.is_frozen && a->loss.kind == b->loss.kind &&
            a->loss.beta == b->loss.beta && a->loss.margin == b->loss.margin &&
-           a->loss.likelihood == b->loss.likelihood;
+           a->loss.likelihood == b->loss.likelihood &&
+           memcmp(&a->loss.policy, &b->loss.policy, sizeof a->loss.policy) == 0;
 }
 
 bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access) {

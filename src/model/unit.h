@@ -31,8 +31,9 @@ typedef enum hy_given {
     HY_GIVEN_TOKENS,       /* (N) i32 */
     HY_GIVEN_TARGETS,      /* (N) i32 */
     HY_GIVEN_DOC_STARTS,   /* (N) i32, may be absent */
-    HY_GIVEN_TOKEN_LOSSES, /* (N) fp32: of pairs of answers */
-    HY_GIVEN_REFERENCE,    /* (N) fp32: of pairs, may be absent */
+    HY_GIVEN_TOKEN_LOSSES, /* (N) fp32: of answers */
+    HY_GIVEN_REFERENCE,    /* (N) fp32: of answers, may be absent */
+    HY_GIVEN_POLICY,       /* (N,4) fp32: hy_policy_token, of answers with rewards */
     HY_GIVEN_LOSSES,       /* (N) fp32; those after it do not have a row per token */
     HY_GIVEN_ROPE,         /* (context, R/2, 2) fp32, of the full or the local table */
     HY_GIVEN_QUERY,        /* (context) fp32: factors of queries by position */
@@ -40,7 +41,7 @@ typedef enum hy_given {
     /* (3) f64 of the unit's HY_SEEN, may be absent: statistics of the conversion to fp8 */
     HY_GIVEN_SEEN,
     HY_GIVEN_DROPOUT,    /* (2) i32: seed of the micro-batch */
-    HY_GIVEN_PAIR_STATS, /* (HY_PAIRS_STATS) f64: of pairs of answers */
+    HY_GIVEN_LOSS_STATS, /* f64: what HY_OP_PREFERENCE or HY_OP_POLICY adds to */
     HY_GIVEN_COUNT
 } hy_given;
 
@@ -120,7 +121,7 @@ typedef struct hy_unit_traits {
     uint32_t in_16_bits;         /* hy_linear_bit: matrices that a group keeps out of fp8 */
     bool passes_back;            /* a unit below is trained: the residual's gradient is needed */
     hy_fp8_use fp8;              /* a block's fp8 matmuls; only in the kinds of a batch plan */
-    hy_preference loss;          /* of the head */
+    hy_loss loss;                /* of the head */
 } hy_unit_traits;
 
 _Static_assert(HY_P_KIND_COUNT <= 64, "a kind of parameter has a bit");
@@ -136,6 +137,14 @@ typedef struct hy_unit {
 
 /* Of a unit of the shape, if everything is trained, in fp32. */
 hy_unit_traits hy_unit_traits_of(const hy_shape *shape, int32_t unit);
+/* How the head's logits become those of the probabilities, in losses and in sampling:
+ * factor * logit, or with softcap c of c tanh(factor * logit / c). */
+typedef struct hy_head_logits {
+    float factor;  /* 0: 1 */
+    float softcap; /* 0: none */
+} hy_head_logits;
+/* The temperature of the loss comes after the softcap. */
+hy_head_logits hy_head_logits_of(const hy_shape *shape, const hy_loss *loss);
 /* Writes the lists of a kind (builder.h). The head's backward list includes its forward: logits
  * exist only tile by tile, so loss and gradient are computed together, and training runs only
  * backward there. Backward ops without a needed gradient are omitted: a unit with nothing trained

@@ -22,4 +22,8 @@ const hy_phase_row hy_phase_table[HY_PHASE_COUNT] = {
                       .precision = HY_FULL,
                       .borrower = HY_BORROWS_BATCH,
                       .back = HY_RETURNS_AT_END},
+    [HY_ROLLOUT] = {.phase = HY_ROLLOUT,
+                    .passes = HY_RUNS_FORWARD,
+                    .precision = HY_FULL,
+                    .borrower = HY_BORROWS_DECODER},
 };

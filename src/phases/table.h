@@ -22,9 +22,10 @@ enum {
 
 /* Who uses the memory that training does not need in this phase. */
 typedef enum hy_borrower {
-    HY_BORROWS_NOTHING,   /* a forward-only phase then has room for the guard's batch only */
-    HY_BORROWS_BATCH,     /* a larger forward-only batch */
-    HY_BORROWS_BATCH_JUMP /* that, and rings for the state of the predictor */
+    HY_BORROWS_NOTHING,    /* a forward-only phase then has room for the guard's batch only */
+    HY_BORROWS_BATCH,      /* a larger forward-only batch */
+    HY_BORROWS_BATCH_JUMP, /* that, and rings for the state of the predictor */
+    HY_BORROWS_DECODER     /* keys and values of many answers, in the training area */
 } hy_borrower;
 
 /* When optimizer state that the offload strategy moved starts to come back. It is back before the
@@ -39,7 +40,7 @@ typedef enum hy_return_rule {
 typedef struct hy_phase_row {
     hy_phase phase;     /* its column in the placement table */
     unsigned passes;    /* HY_RUNS_* */
-    hy_phase precision; /* its passes compute in the types set for that phase (Evaluate and Reference: Full's) */
+    hy_phase precision; /* its passes compute in the types set for that phase (from Evaluate on: Full's) */
     hy_borrower borrower;
     hy_return_rule back;
 } hy_phase_row;

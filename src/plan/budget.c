@@ -8,8 +8,10 @@
 
 #include "base/error.h"
 #include "base/host_memory.h"
+#include "data/loader.h"
 #include "base/text.h"
 #include "config/derived.h"
+#include "data/loader.h"
 #include "memory/pinned.h"
 #include "plan/request.h"
 
@@ -85,6 +87,10 @@ uint64_t hy_data_bytes(const hy_plan_request *r, int64_t batch, int64_t accum) {
     bool is_compared = hy_preference_has_reference(r->settings->task);
     values += is_compared && !hy_settings_reference_is_inline(r->settings); /* the reference */
     if (!hy_model_has_passes(r->model)) return 0; /* a custom model reads its own data */
+    if (r->model->loss.kind == HY_LOSS_POLICY) {
+        rows = (uint64_t)(r->settings->grpo.prompts * r->settings->grpo.samples);
+        return hy_policy_bytes(r->settings->train.seq_len, (int64_t)rows);
+    }
     return (uint64_t)hy_data_depth(r, accum) * rows * values * sizeof(int32_t);
 }
 

@@ -101,6 +101,8 @@ hy_forward_area hy_plan_forward_area(const hy_plan *plan, const hy_phase_row *ph
     bool jumps = phase->borrower == HY_BORROWS_BATCH_JUMP;
     bool borrows_all = !jumps && hy_plan_borrows(plan, phase);
     if (borrows_all) return (hy_forward_area){0};
+    if (phase->borrower == HY_BORROWS_DECODER)
+        return (hy_forward_area){.activations = w->activations, .workspace = w->workspace};
     /* The guard's batch uses the training area. */
     return (hy_forward_area){.activations = w->eval.activations,
                              .workspace = w->eval_area - w->eval.activations,

@@ -6,6 +6,7 @@
  * inference use this header. */
 #pragma once
 
+#include "config/derived.h"
 #include "config/settings.h"
 #include "optim/optimizer.h"
 #include "phases/table.h"
@@ -88,6 +89,14 @@ hy_rows_spec hy_plan_rows(const hy_plan_request *request, const hy_plan *plan);
 /* May places be chosen? There is a separate device, or a budget that simulates one. */
 static inline bool hy_request_streams(const hy_plan_request *r) {
     return r->backend->facts.is_gpu || r->settings->memory.max_gpu_mem > 0;
+}
+
+/* Is the reference of answers computed by a pass with the adapters off before each micro-batch's
+ * own? Otherwise it is in the data, or there is none. */
+static inline bool hy_request_has_reference_pass(const hy_plan_request *r) {
+    const hy_loss *loss = &r->model->loss;
+    return loss->kind == HY_LOSS_POLICY ? hy_loss_has_reference(loss)
+                                        : hy_settings_reference_is_inline(r->settings);
 }
 
 /* The place of a class of state that the settings request; a paged optimizer's state is on the host
@@ -194,9 +203,12 @@ void hy_plan_column(const hy_rows *rows, const hy_plan *plan, const hy_phase_row
 hy_offload hy_plan_offload_in(const hy_plan *plan, const hy_phase_row *phase);
 /* Does a phase use the plan's loan? */
 static inline bool hy_plan_borrows(const hy_plan *plan, const hy_phase_row *phase) {
-    return plan->work.loan[1] && phase->borrower != HY_BORROWS_NOTHING;
+    bool borrows_batch =
+        phase->borrower == HY_BORROWS_BATCH || phase->borrower == HY_BORROWS_BATCH_JUMP;
+    return plan->work.loan[1] && borrows_batch;
 }
-/* Device bytes of forward-only passes in a phase, without borrowed memory. */
+/* Device bytes of forward-only passes in a phase, without borrowed memory. A decoder may use all
+ * of the training area. */
 typedef struct hy_forward_area {
     uint64_t activations, workspace, rings;
 } hy_forward_area;

@@ -65,16 +65,17 @@ void hy_work_buffers(const hy_pass_spec *spec, const hy_plan_work *w,
     const hy_shape *shape = &spec->model->shape;
     uint64_t units = (uint64_t)spec->model->params.units;
     uint64_t array = w->rows * sizeof(int32_t);
-    hy_loss_kind loss = spec->model->loss.kind;
-    uint64_t of_pairs = loss == HY_LOSS_NEXT_TOKEN ? 0 : array;
+    const hy_loss *loss = &spec->model->loss;
+    bool is_of_answers = loss->kind != HY_LOSS_NEXT_TOKEN;
     const uint64_t all[HY_BUFFER_COUNT] = {
         [HY_BUFFER_TOKENS] = array,
         [HY_BUFFER_TARGETS] = array,
         [HY_BUFFER_DOC_STARTS] = spec->has_doc_starts ? array : 0,
         [HY_BUFFER_LOSSES] = array,
-        [HY_BUFFER_TOKEN_LOSSES] = of_pairs,
-        [HY_BUFFER_REFERENCE] = hy_preference_has_reference(loss) ? array : 0,
-        [HY_BUFFER_PAIR_STATS] = of_pairs ? HY_PAIRS_STATS * sizeof(double) : 0,
+        [HY_BUFFER_TOKEN_LOSSES] = is_of_answers ? array : 0,
+        [HY_BUFFER_REFERENCE] = hy_loss_has_reference(loss) ? array : 0,
+        [HY_BUFFER_POLICY] = loss->kind == HY_LOSS_POLICY ? w->rows * sizeof(hy_policy_token) : 0,
+        [HY_BUFFER_LOSS_STATS] = (uint64_t)hy_loss_stats(loss->kind) * sizeof(double),
         [HY_BUFFER_LOSS_SUM] = sizeof(double),
         [HY_BUFFER_SQUARE_SUM] = sizeof(double),
         [HY_BUFFER_DOTS] = 3 * sizeof(double),

@@ -82,9 +82,10 @@ typedef enum hy_work_buffer {
     HY_BUFFER_TARGETS,
     HY_BUFFER_DOC_STARTS,
     HY_BUFFER_LOSSES,
-    HY_BUFFER_TOKEN_LOSSES, /* of pairs of answers, likewise */
+    HY_BUFFER_TOKEN_LOSSES, /* of answers, likewise */
     HY_BUFFER_REFERENCE,
-    HY_BUFFER_PAIR_STATS,
+    HY_BUFFER_POLICY, /* four values per token */
+    HY_BUFFER_LOSS_STATS,
     HY_BUFFER_LOSS_SUM,
     HY_BUFFER_SQUARE_SUM,
     HY_BUFFER_DOTS,

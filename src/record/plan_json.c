@@ -78,6 +78,7 @@ hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
     hy_json_open_object(&w, "phases");
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         if (i == HY_REFERENCE && !s->measures_reference) continue;
+        if (i == HY_ROLLOUT && !s->generates_answers) continue;
         hy_json_open_object(&w, hy_phase_name((hy_phase)i));
         hy_json_put_int(&w, "vram_bytes", (int64_t)s->phases[i].vram_planned_bytes);
         hy_put_classes(&w, &s->phases[i], false);

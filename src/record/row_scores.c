@@ -32,11 +32,14 @@ static const hy_field fields[] = {
     FIELD(pair_accuracy, NUMBER),
     FIELD(pair_accuracy_error, NUMBER),
     FIELD(reward_margin, NUMBER),
+    FIELD(rewarded_rows, INTEGER),
+    FIELD(val_reward, NUMBER),
+    FIELD(val_reward_error, NUMBER),
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
 bool hy_row_scores_exist(const hy_row_scores *s) {
-    return s->choice_rows + s->answer_rows + s->pairs > 0;
+    return s->choice_rows + s->answer_rows + s->pairs + s->rewarded_rows > 0;
 }
 
 void hy_row_scores_put(const hy_row_scores *s, hy_json_writer *w) {
@@ -85,6 +88,7 @@ static void finish(hy_row_scores *s, const counts *c) {
     divide(c->right[1], s->choice_rows, &s->accuracy_norm, &s->accuracy_norm_error);
     divide(c->greedy, s->answer_rows, &s->greedy_accuracy, &s->greedy_accuracy_error);
     s->pair_accuracy = s->pair_accuracy_error = s->reward_margin = NAN;
+    s->val_reward = s->val_reward_error = NAN;
     s->answer_loss = c->loss / c->tokens;
     s->answer_tokens = (int64_t)c->tokens;
 }
@@ -127,4 +131,11 @@ void hy_row_scores_add_pairs(hy_row_scores *s, const double stats[HY_PAIRS_STATS
     s->pairs = (int64_t)stats[HY_PAIRS_COUNT];
     divide((int64_t)stats[HY_PAIRS_RIGHT], s->pairs, &s->pair_accuracy, &s->pair_accuracy_error);
     s->reward_margin = (stats[HY_PAIRS_CHOSEN] - stats[HY_PAIRS_REJECTED]) / stats[HY_PAIRS_COUNT];
+}
+
+void hy_row_scores_add_rewards(hy_row_scores *s, const hy_probe *probe) {
+    if (!probe->is_rewarded) return;
+    s->rewarded_rows = probe->counted;
+    s->val_reward = probe->reward;
+    s->val_reward_error = probe->reward_error;
 }

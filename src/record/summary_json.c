@@ -34,6 +34,7 @@ static void put_phases(const hy_summary *s, hy_json_writer *w) {
     hy_json_open_object(w, "phases");
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         if (i == HY_REFERENCE && !s->measures_reference) continue;
+        if (i == HY_ROLLOUT && !s->generates_answers) continue;
         const hy_phase_summary *p = &s->phases[i];
         hy_json_open_object(w, hy_phase_name((hy_phase)i));
         hy_json_put_int(w, "steps", p->steps);
@@ -70,7 +71,8 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
     hy_json_put_double(w, "confidence", s->confidence);
     hy_json_put_double(w, "spent", s->spent);
     hy_json_put_int(w, "tokens", s->tokens);
-    if (s->tokens_per_step > 0) hy_json_put_int(w, "tokens_per_step", s->tokens_per_step);
+    if (s->tokens_per_step > 0 && !s->generates_answers)
+        hy_json_put_int(w, "tokens_per_step", s->tokens_per_step);
     hy_json_put_double(w, "seconds", s->seconds);
     hy_json_put_double(w, "tokens_per_second", s->tokens_per_second);
     hy_json_put_double(w, "flops_per_token", s->flops_per_token);

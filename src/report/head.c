@@ -124,6 +124,7 @@ static const compared rows[] = {
     {"greedy accuracy on rows", HY_FIGURE_PERCENT, OF(greedy_accuracy)},
     {"accuracy on pairs", HY_FIGURE_PERCENT, OF(pair_accuracy)},
     {"reward margin", HY_FIGURE_NUMBER, OF(reward_margin)},
+    {"held-out reward", HY_FIGURE_NUMBER, OF(val_reward)},
     {"training loss, mean of the last steps (at most 32)", HY_FIGURE_LOSS, OF(final_loss)},
     {"steps", HY_FIGURE_COUNT, OF(steps)},
     {"predicted steps", HY_FIGURE_COUNT, OF(predicted_steps)},

@@ -30,6 +30,10 @@ _Static_assert(offsetof(hy_point_line, point) == 0, "a point is the first member
 
 #define GPU (HY_IF_GPU | HY_IF_KNOWN)
 
+/* Of answers with rewards. */
+#define REWARD(name, type)                                                                         \
+    FIELD(#name, type, HY_IF_KNOWN, SAME(rewards.name), TAG("rewards/" #name))
+
 #define SCORES                                                                                     \
     SCORE("accuracy", SHARE, accuracy), SCORE("accuracy_error", SHARE, accuracy_error),            \
         SCORE("accuracy_norm", SHARE, accuracy_norm),                                              \
@@ -38,7 +42,8 @@ _Static_assert(offsetof(hy_point_line, point) == 0, "a point is the first member
         SCORE("greedy_accuracy_error", SHARE, greedy_accuracy_error),                              \
         SCORE("answer_loss", NUMBER, answer_loss), SCORE("pair_accuracy", SHARE, pair_accuracy),   \
         SCORE("pair_accuracy_error", SHARE, pair_accuracy_error),                                  \
-        SCORE("reward_margin", NUMBER, reward_margin)
+        SCORE("reward_margin", NUMBER, reward_margin), SCORE("val_reward", NUMBER, val_reward),    \
+        SCORE("val_reward_error", NUMBER, val_reward_error)
 
 const hy_field hy_score_fields[HY_SCORE_FIELDS] = {SCORES};
 const hy_field hy_step_fields[] = {
@@ -110,6 +115,21 @@ const hy_field hy_step_fields[] = {
           TAG("pairs/chosen")),
     FIELD("train_reward_rejected", NUMBER, HY_IF_KNOWN, SAME(train_reward_rejected),
           TAG("pairs/rejected")),
+    REWARD(reward, NUMBER),
+    REWARD(reward_deviation, NUMBER),
+    REWARD(answer_tokens, NUMBER),
+    REWARD(answers_ended, SHARE),
+    REWARD(groups_equal, SHARE),
+    REWARD(rollout_seconds, NUMBER),
+    REWARD(rollout_speed, NUMBER),
+    REWARD(reward_seconds, NUMBER),
+    REWARD(clipped, SHARE),
+    REWARD(kl, NUMBER),
+    REWARD(apart, NUMBER),
+    REWARD(apart_most, NUMBER),
+    REWARD(importance, NUMBER),
+    REWARD(capped, SHARE),
+    REWARD(entropy, NUMBER),
     FIELD("val_loss", NUMBER, HY_IF_KNOWN, LINE(val_loss), POINT(val_loss),
           TAGS("loss/validation", "loss/validation")),
     SCORES,

@@ -52,7 +52,7 @@ typedef struct hy_start_line {
 
 extern const hy_field hy_step_fields[]; /* from hy_step_line to hy_point_line */
 extern const size_t hy_step_field_count;
-#define HY_SCORE_FIELDS 10
+#define HY_SCORE_FIELDS 12
 extern const hy_field hy_score_fields[HY_SCORE_FIELDS]; /* those of hy_step_line.rows */
 extern const hy_field hy_start_fields[];                /* from hy_start_line to hy_run_facts */
 extern const size_t hy_start_field_count;

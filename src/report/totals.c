@@ -41,6 +41,7 @@ static void add_point(const hy_run_point *p, hy_run_totals *out) {
     take_if_known(&out->pair_accuracy, 100 * p->pair_accuracy);
     take_if_known(&out->pair_error, 100 * p->pair_accuracy_error);
     take_if_known(&out->reward_margin, p->reward_margin);
+    take_if_known(&out->val_reward, p->val_reward);
     take_if_known(&out->spent, p->spent);
     take_if_known(&out->confidence, p->confidence);
     out->best_val_loss = fmin(out->best_val_loss, p->val_loss);
@@ -105,6 +106,7 @@ void hy_run_total(const hy_run *run, hy_run_totals *out) {
                            .pair_accuracy = NAN,
                            .pair_error = NAN,
                            .reward_margin = NAN,
+                           .val_reward = NAN,
                            .greedy_error = NAN,
                            .spent = NAN,
                            .confidence = NAN,

@@ -23,6 +23,7 @@ typedef struct hy_run_totals {
     double accuracy, accuracy_error, accuracy_norm; /* of rows, in percent */
     double greedy_accuracy, greedy_error;
     double pair_accuracy, pair_error, reward_margin; /* of pairs of answers, held out; or NaN */
+    double val_reward;                               /* of held-out rows; or NaN */
     double spent, confidence;
     double planned_bytes, peak_bytes, pinned_bytes, resident_bytes; /* maximum of all steps */
     double moves, rejected_moves, predicted_steps;

@@ -69,7 +69,8 @@ static const struct {
              {'l', MOST_LIKELY},
              {'p', B *BLOCKS_EACH},
              {'o', OPTIONS},
-             {'4', HY_PAIRS_STATS}};
+             {'4', HY_PAIRS_STATS},
+             {'8', HY_POLICY_STATS}};
 
 /* One call. It has a word for each tensor in the op's order: type, numbers, dimensions; "-" is no
  * tensor. Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row, k
@@ -131,6 +132,9 @@ static const call_row rows[] = {
          .preference = {.of = {.kind = HY_LOSS_DPO, .beta = 0.1f, .likelihood = 1}, .seq = T}),
     CALL(PREFERENCE, "fpN itN isN - f0N f0N dp4",
          .preference = {.of = {.kind = HY_LOSS_ORPO, .beta = 0.1f, .likelihood = 1}, .seq = T}),
+    CALL(POLICY, "fpN itN fnN4 fpN f0N f0N dp8",
+         .policy = {.clip_low = 0.2f, .clip_high = 0.3f, .kl = 0.1f, .cap = 2}),
+    CALL(POLICY, "fpN itN fnN4 - f0N f0N dp8", .policy = {.clip_low = 0.2f, .clip_high = 0.2f}),
     CALL(SUM, "fnX d01", 0),
     CALL(SQ_NORM, "anX dp1", .accumulate = true),
     CALL(CLIP, "dp1 f02", .clip = {.max_norm = 0.01f, .grad_scale = 1}),

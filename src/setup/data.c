@@ -112,9 +112,11 @@ hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_re
         .chat_template = s->input.chat_template,
         .counts_all = s->input.loss_on == HY_LOSS_ON_ALL,
         /* a plan may have no data yet */
-        .pairs = s->task == HY_LOSS_NEXT_TOKEN || (is_builtin && e->request.is_plan) ? HY_NO_PAIRS
+        .pairs = !hy_loss_is_of_pairs(s->task) || (is_builtin && e->request.is_plan) ? HY_NO_PAIRS
                  : s->task == HY_LOSS_ORPO ? HY_PAIRS_WITH_PROMPTS
                                            : HY_PAIRS,
+        .prompts = s->task == HY_LOSS_POLICY && !(is_builtin && e->request.is_plan),
+        .prompt_most = (int32_t)(s->train.seq_len + 1 - s->grpo.answer_tokens),
         .packs = s->input.packing != HY_OFF,
         .stops_at_bad_row = s->input.bad_rows == HY_BAD_ROWS_STOP,
         .drops_any = s->input.bad_rows == HY_BAD_ROWS_SKIP_ANY,
@@ -182,6 +184,7 @@ hy_status hy_engine_open_rows(const hy_engine *e, const hy_dataset_facts *traine
     request.options.path = request.options.val_path = path;
     request.options.scores = HY_SCORES_FIRST;
     request.options.pairs = HY_NO_PAIRS;
+    request.options.prompts = false;
     request.options.packs &= trained->has_doc_starts;
     hy_chat_kind *chat = &request.options.chat_template;
     if (*chat == HY_CHAT_AUTO && hy_prompt_format_is_built_in(&trained->prompt) &&

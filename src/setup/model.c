@@ -62,7 +62,7 @@ hy_status hy_settings_make_model(const hy_settings *s, hy_model **out) {
     hy_shape shape;
     HY_TRY(hy_shape_from_settings(s, &shape));
     HY_TRY(hy_settings_check_base(s));
-    hy_preference loss = hy_preference_from_settings(s);
+    hy_loss loss = hy_loss_from_settings(s);
     HY_TRY(hy_model_create(&shape, out));
     hy_model_set_loss(*out, &loss);
     HY_TRY(hy_settings_check_adapters(s));

@@ -43,6 +43,7 @@ static hy_status fit_step_to_rows(hy_trainer *t) {
     int64_t fitting = sequences / EPOCH_STEPS / ranks * ranks, fitted = 0;
     bool is_open = s->train.micro_batch == HY_MICRO_OPEN && s->train.step_tokens == 0;
     bool is_new = s->train.steps == 0 && s->train.tokens == 0 && !t->resumed[0];
+    if (s->task == HY_LOSS_POLICY) return HY_OK; /* a step has as many rows as the user says */
     if (fitting < ranks) fitting = ranks;
     if (is_new && data->rows > 0 && data->stream_window == 0 && fitting < usual)
         fitted = fitting * s->train.seq_len;
@@ -73,6 +74,7 @@ static hy_status choose_length(hy_trainer *t) {
     double per_step = s->train.step_tokens
                           ? fmax((double)(s->train.step_tokens / s->train.seq_len), 1)
                           : (double)(s->train.batch_size * s->train.grad_accum_steps);
+    if (s->task == HY_LOSS_POLICY) per_step = (double)s->grpo.prompts / (double)s->grpo.iterations;
     HY_FAIL_IF(
         (s->train.steps > 0) + (s->train.tokens > 0) + (s->train.epochs > 0) > 1, HY_ERR_INPUT,
         "the length of the run is given more than once (steps = %lld, tokens = %lld, epochs = "
@@ -505,6 +507,7 @@ void hy_trainer_tear_down(hy_trainer *t) {
     hy_monitor_close(t);
     hy_trainer_give_reserve(t);
     if (t->engine->device.backend) (void)hy_engine_sync(t->engine); /* a failure was reported */
+    if (t->provider->ops->close) t->provider->ops->close(t->provider);
     hy_dataset_stop(t->data.set);
     hy_loader_destroy(t->data.loader); /* only now: the device may have been reading its batches */
     hy_fork_release(t);

@@ -15,7 +15,7 @@
 #include "trainer/throughput.h"
 
 #define FEW_TOKENS 500 /* the error of their mean loss is about 0.1 nats */
-#define FEW_PAIRS 50   /* the error of their accuracy is up to 0.07 */
+#define FEW_ANSWERS 50 /* the error of their accuracy is up to 0.07 */
 
 /* Nothing changes, so a pass can be repeated when memory runs out. */
 static hy_status look_at(hy_trainer *t, const hy_probe *what, bool uses_average, bool can_stop,
@@ -77,6 +77,7 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
     }
     HY_TRY(score_rows(t, uses_average, comparable, &t->progress->row_scores));
     hy_row_scores_add_pairs(&t->progress->row_scores, probe.pair_stats);
+    hy_row_scores_add_rewards(&t->progress->row_scores, &probe);
     if (comparable) {
         bool is_usual = is_other || here.count == usual.count;
         t->progress->best.sequences = (int64_t)(is_usual ? usual.count : here.count);
@@ -148,13 +149,15 @@ hy_status hy_trainer_validate(hy_trainer *t, double *loss) {
     }
     HY_TRY(status);
     bool is_first = isnan(t->progress->best.loss) && !info.is_final;
-    bool has_pairs = t->engine->model->loss.kind != HY_LOSS_NEXT_TOKEN;
-    if (is_first && info.tokens < (has_pairs ? FEW_PAIRS : FEW_TOKENS)) {
+    hy_loss_kind task = t->engine->model->loss.kind;
+    bool has_answers = task != HY_LOSS_NEXT_TOKEN;
+    if (is_first && info.tokens < (has_answers ? FEW_ANSWERS : FEW_TOKENS)) {
         bool is_part = t->progress->best.sequences < t->progress->best.of;
         hy_say(t, HY_NOTE,
                "only %lld held-out %s count, so the held-out loss varies by chance, and the best "
                "checkpoint with it; %s",
-               (long long)info.tokens, has_pairs ? "pairs" : "tokens",
+               (long long)info.tokens,
+               task == HY_LOSS_POLICY ? "rows" : has_answers ? "pairs" : "tokens",
                is_part ? "--eval-batches 0 measures all held-out data"
                        : "--val-fraction or --val-data holds out more");
     }

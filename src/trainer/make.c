@@ -11,6 +11,7 @@
 #include "trainer/build.h"
 #include "trainer/join.h"
 #include "trainer/ranks.h"
+#include "trainer/reward_provider.h"
 
 /* What failed attempts have shown. */
 typedef struct retry_state {
@@ -196,6 +197,8 @@ hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer,
     hy_config *own = NULL;
     hy_status status = HY_OK;
     *out = NULL;
+    bool is_rewarded = hy_config_settings(config)->task == HY_LOSS_POLICY;
+    if (!m.provider && is_rewarded) HY_TRY(hy_reward_provider_create(&m.provider));
     if (!m.provider) m.provider = &hy_model_provider;
     if (m.planned.count == 1) m.planned = (hy_planned_ranks){0};
     if (m.team) { /* NCCL is chosen anew for each run of a team */

@@ -53,7 +53,7 @@ static hy_status open_rows(hy_trainer *t, const hy_dataset_facts *facts) {
 
 /* "dpo, beta 0.1; the reference is the model with its adapters off, in every step" */
 static void describe_task(const hy_settings *s, char *out, size_t size) {
-    hy_preference p = hy_preference_from_settings(s);
+    hy_loss p = hy_loss_from_settings(s);
     char margin[48] = "", likelihood[64] = "";
     const char *reference =
         !hy_preference_has_reference(p.kind) ? ""
@@ -61,6 +61,14 @@ static void describe_task(const hy_settings *s, char *out, size_t size) {
             ? "; the reference is the model with its adapters off, in every step"
             : "; the reference is the model before training, computed once";
     if (p.kind == HY_LOSS_NEXT_TOKEN) return;
+    if (p.kind == HY_LOSS_POLICY) {
+        const char *program = s->grpo.reward_program;
+        snprintf(out, size, "grpo, %lld rows with %lld answers of up to %lld tokens; rewards: %s%s%s",
+                 (long long)s->grpo.prompts, (long long)s->grpo.samples,
+                 (long long)s->grpo.answer_tokens, s->grpo.reward,
+                 s->grpo.reward[0] && program[0] ? "; " : "", program);
+        return;
+    }
     if (p.margin > 0) snprintf(margin, sizeof margin, ", margin %g", (double)p.margin);
     if (p.likelihood > 0)
         snprintf(likelihood, sizeof likelihood, ", likelihood %g", (double)p.likelihood);
@@ -71,20 +79,26 @@ static void describe_task(const hy_settings *s, char *out, size_t size) {
 /* Settings that this task does not read. */
 static void warn_unused(const hy_trainer *t) {
     const hy_settings *s = t->settings;
+    bool has_pairs = hy_loss_is_of_pairs(s->task), has_rewards = s->task == HY_LOSS_POLICY;
     const struct {
         const char *name, *tasks;
         bool is_set, is_used;
     } all[] = {
-        {"beta", "dpo, ipo, orpo or simpo", s->preference.beta != 0, s->task},
-        {"likelihood", "dpo, ipo, orpo or simpo", s->preference.likelihood != -1, s->task},
-        {"simpo_margin", "simpo", s->preference.simpo_margin != -1, s->task == HY_LOSS_SIMPO},
-        {"reference", "dpo or ipo", s->preference.reference != HY_REFERENCE_AUTO,
+        {"preference.beta", "dpo, ipo, orpo or simpo", s->preference.beta != 0, has_pairs},
+        {"preference.likelihood", "dpo, ipo, orpo or simpo", s->preference.likelihood != -1,
+         has_pairs},
+        {"preference.simpo_margin", "simpo", s->preference.simpo_margin != -1,
+         s->task == HY_LOSS_SIMPO},
+        {"preference.reference", "dpo or ipo", s->preference.reference != HY_REFERENCE_AUTO,
          hy_preference_has_reference(s->task)},
+        {"grpo.reward", "grpo", s->grpo.reward[0], has_rewards},
+        {"grpo.reward_program", "grpo", s->grpo.reward_program[0], has_rewards},
+        {"grpo.kl", "grpo", s->grpo.kl > 0, has_rewards},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if (all[i].is_set && !all[i].is_used && hy_trainer_leads(t))
-            hy_say(t, HY_WARNING, "preference.%s has no effect: the task is %s; it is for %s",
-                   all[i].name, hy_choice_name("task", (int)s->task), all[i].tasks);
+            hy_say(t, HY_WARNING, "%s has no effect: the task is %s; it is for %s", all[i].name,
+                   hy_choice_name("task", (int)s->task), all[i].tasks);
     }
 }
 
@@ -99,24 +113,26 @@ static hy_status check_default(const char *key, double value) {
 static hy_status check_task(const hy_trainer *t) {
     const hy_params *params = &t->engine->model->params;
     const hy_settings *s = t->settings;
-    hy_preference loss = hy_preference_from_settings(s);
+    hy_loss loss = hy_loss_from_settings(s);
     warn_unused(t);
-    HY_FAIL_IF(loss.kind != HY_LOSS_NEXT_TOKEN && !(loss.beta > 0), HY_ERR_INPUT,
+    HY_FAIL_IF(hy_loss_is_of_pairs(loss.kind) && !(loss.beta > 0), HY_ERR_INPUT,
                "preference.beta = %g is too small", s->preference.beta);
     HY_TRY(check_default("likelihood", s->preference.likelihood));
     HY_TRY(check_default("simpo_margin", s->preference.simpo_margin));
-    if (!hy_settings_reference_is_inline(s)) return HY_OK;
-    HY_FAIL_IF(
-        s->lora.adapter[0] || s->init_from[0], HY_ERR_INPUT,
-        "preference.reference = inline computes with the adapters off, which is not the model "
-        "before this training: it begins with %s; use --reference once",
-        s->lora.adapter[0] ? s->lora.adapter : s->init_from);
+    bool is_rewarded = loss.kind == HY_LOSS_POLICY;
+    const char *key = is_rewarded ? "grpo.kl above 0" : "preference.reference = inline",
+               *other = is_rewarded ? "--kl 0" : "--reference once";
+    if (is_rewarded ? loss.policy.kl == 0 : !hy_settings_reference_is_inline(s)) return HY_OK;
+    HY_FAIL_IF(s->lora.adapter[0] || s->init_from[0], HY_ERR_INPUT,
+               "%s computes with the adapters off, which is not the model before this training: it "
+               "begins with %s; use %s",
+               key, s->lora.adapter[0] ? s->lora.adapter : s->init_from, other);
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *p = &params->list[i];
         HY_FAIL_IF(p->is_trainable && !hy_is_adapter(p->kind), HY_ERR_INPUT,
-                   "preference.reference = inline computes with the adapters off, but this run "
-                   "trains %s: train only adapters (--lora), or use --reference once",
-                   p->name);
+                   "%s computes with the adapters off, but this run trains %s: train only adapters "
+                   "(--lora), or use %s",
+                   key, p->name, other);
     }
     return HY_OK;
 }
@@ -177,7 +193,7 @@ hy_status hy_trainer_start_loader(hy_trainer *t) {
     const hy_plan_choice *c = &t->engine->plan->choice;
     int64_t depth = hy_data_depth(&t->engine->request, c->accum);
     hy_loader *anew;
-    if (!t->data.set) return HY_OK; /* the provider reads its own data */
+    if (!t->data.set || !t->provider->facts.reads_ahead) return HY_OK;
     hy_loader_share share = {.rank = t->engine->request.ranks.rank,
                              .count = hy_engine_ranks(t->engine),
                              .run = c->accum};
@@ -257,4 +273,5 @@ static const hy_provider_ops ops = {.open = open_data,
 hy_provider hy_model_provider = {
     .ops = &ops,
     .facts = {
-        .has_passes = true, .has_model_files = true, .can_evaluate = true, .can_rewind = true}};
+        .has_passes = true, .has_model_files = true, .reads_ahead = true, .can_evaluate = true,
+        .can_rewind = true}};

@@ -9,6 +9,7 @@
 #include "data/dataset.h"
 #include "engine/custom.h"
 #include "engine/probe.h"
+#include "engine/update.h"
 #include "hybrid.h"
 
 struct hy_checkpoint;
@@ -27,6 +28,7 @@ typedef struct hy_step_report {
     int64_t counted;  /* what it is a mean over, of all ranks */
     int64_t tokens;   /* counted targets of all ranks */
     int64_t computed; /* all computed tokens, for the speed */
+    int64_t sequences; /* of the data that it used: the cursor moves by as many */
 } hy_step_report;
 
 typedef struct hy_provider_ops {
@@ -34,6 +36,9 @@ typedef struct hy_provider_ops {
     hy_status (*open)(hy_provider *p, hy_trainer *t);
     /* Makes the initial weights of a new run. NULL: they are in the provider's memory. */
     hy_status (*initialise)(hy_provider *p, hy_trainer *t);
+    /* Before the next step, between two steps: what it learns from may have to be made. NULL:
+     * nothing to do. */
+    hy_status (*prepare)(hy_provider *p, hy_trainer *t);
     /* Computes the gradients of the next step and ends with hy_update_clip. If memory ran
      * out, the trainer calls it again for the same step. */
     hy_status (*gradients)(hy_provider *p, hy_trainer *t, const hy_step_request *request,
@@ -41,6 +46,8 @@ typedef struct hy_provider_ops {
     /* After the update, which may be pending. `loss_sum` is the engine's sum of losses. NULL:
      * nothing to do. */
     void (*end_step)(hy_provider *p, hy_trainer *t, double loss_sum, hy_step_report *report);
+    /* Adds its own figures to those of a step. NULL: it has none. */
+    void (*describe)(hy_provider *p, const hy_step_outcome *outcome, hy_step_info *info);
     /* A step or jump is complete, with these figures; before the observer's on_step. NULL: nothing
      * to do. */
     void (*on_step)(hy_provider *p, const hy_step_info *info);
@@ -54,6 +61,9 @@ typedef struct hy_provider_ops {
     /* Writes and reads the provider's own file in a checkpoint. NULL: it has none. */
     hy_status (*save)(hy_provider *p, struct hy_checkpoint *checkpoint);
     hy_status (*load)(hy_provider *p, const char *checkpoint);
+    /* Frees what belongs to the engine, before the engine's memory goes; it may be opened again.
+     * NULL: nothing to do. */
+    void (*close)(hy_provider *p);
     /* Called when the trainer is destroyed or cannot be made. NULL: the caller frees it. */
     void (*release)(hy_provider *p);
 } hy_provider_ops;
@@ -64,11 +74,13 @@ typedef struct hy_provider_facts {
     bool has_passes;
     /* The model is that of the settings: its files, adapters and export are known. */
     bool has_model_files;
+    bool reads_ahead;     /* a loader reads its batches (hy_trainer_start_loader) */
     bool can_evaluate;
     bool can_rewind; /* sequences can be computed a second time: paired tests are possible */
     /* It may fail or stop the run (HY_STOPPED) for its own reasons. Before an update, the run is
      * then in the state after its last step and can be saved. */
     bool may_stop;
+    bool saves_if_stopped; /* and the run saves itself */
     bool writes_if_asked;  /* without `out`, the run has no folder; else it gets one in runs/ */
     hy_dataset_facts data; /* what it trains on, unless that is a data set of the settings */
 } hy_provider_facts;

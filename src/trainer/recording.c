@@ -47,7 +47,7 @@ hy_status hy_trainer_open_record(hy_trainer *t, bool is_remade) {
         .resumed = t->resumed,
         .parameters = t->engine->model->params.elements,
         .steps_total = t->schedule->steps_total,
-        .tokens_per_step = hy_trainer_step_tokens(t),
+        .tokens_per_step = s->task == HY_LOSS_POLICY ? 0 : hy_trainer_step_tokens(t),
         .seq_len = f->has_passes ? s->train.seq_len : 0,
         .batch_size = hy_trainer_batch_size(t),
         .grad_accum = t->engine->plan->choice.accum,

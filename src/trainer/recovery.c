@@ -121,7 +121,8 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     hy_error error;
     hy_text advice = {0};
     bool lacks_data = hy_trainer_lacks_data(t, status);
-    if (status != HY_ERR_MEMORY && !lacks_data) return status;
+    bool is_outside = t->provider->facts.saves_if_stopped && status != HY_ERR_NUMERIC;
+    if (status != HY_ERR_MEMORY && !lacks_data && !is_outside) return status;
     hy_error_save(&error, status);
     if (lacks_data && hy_engine_settle(t->engine) != HY_OK) t->status.life = HY_LIFE_FAILED;
     /* One of several ranks cannot save alone. */
@@ -132,7 +133,7 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     hy_trainer_give_reserve(t);
     bool is_saved = can_be_saved && (t->status.saved_step == t->progress->step ||
                                      hy_trainer_retry(t, hy_trainer_write_checkpoint) == HY_OK);
-    if (!lacks_data) add_advice(t, &advice);
+    if (status == HY_ERR_MEMORY) add_advice(t, &advice);
     hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = error.text});
     (void)hy_record_close(t->record);
     (void)hy_error_restore(&error);
@@ -141,7 +142,7 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
                        : t->folder[0] ? "the run was not saved: --resume continues from its newest "
                                         "checkpoint, if there is one"
                                       : "nothing was saved, because out is none",
-                       lacks_data ? "" : ";", hy_text_string(&advice));
+                       status == HY_ERR_MEMORY ? ";" : "", hy_text_string(&advice));
     hy_text_free(&advice);
     return status;
 }

@@ -122,6 +122,7 @@ static int64_t steps_done(const hy_trainer *t) {
 hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
     HY_TRY(hy_reference_measure(t));
     HY_TRY(hy_trainer_steer(t));
+    if (t->provider->ops->prepare) HY_TRY(t->provider->ops->prepare(t->provider, t));
     bool is_jump = t->progress->machine.phase == HY_PREDICT;
     hy_status status = is_jump ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
     bool is_outside = status == HY_ERR_MEMORY || t->provider->facts.may_stop ||

@@ -113,7 +113,7 @@ typedef struct hy_run_data {
     hy_dataset *set;
     hy_dataset *rows; /* of eval.eval_rows; NULL: none */
     hy_loader *loader;
-    char task[160];         /* as in hy_summary */
+    char task[2 * HY_TEXT_MAX + 128]; /* as in hy_summary */
     double (*reference)[2]; /* of pairs of answers, computed once; or NULL (trainer/reference.h) */
     double waited;          /* the loader's waiting time when the step began */
     /* Hashes of the files and of the held-out files; 0: there are none, or they are not needed. */

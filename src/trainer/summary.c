@@ -131,7 +131,9 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
     const hy_settings *s = t->settings;
     /* Tokens of all sequences so far, counted or not; without the engine's passes, as counted by
      * the provider. */
-    double tokens = t->provider->facts.has_passes ? (double)p->sequences * (double)s->train.seq_len
+    bool is_rewarded = s->task == HY_LOSS_POLICY;
+    double tokens = is_rewarded ? (double)p->tokens
+                    : t->provider->facts.has_passes ? (double)p->sequences * (double)s->train.seq_len
                                                   : (double)p->tokens;
     hy_summary out = {
         .model = s->model,
@@ -184,6 +186,7 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
     out.task = t->data.task;
     out.measures_reference =
         hy_preference_has_reference(s->task) && !hy_settings_reference_is_inline(s);
+    out.generates_answers = s->task == HY_LOSS_POLICY;
     count_matmuls(t, &out.block_matmuls, &out.fp8_matmuls);
     hy_trainer_utilisation(t, out.tokens_per_second, &out.mfu, &out.sol);
     for (int i = 0; i < HY_PHASE_COUNT; i++) summarise_phase(t, (hy_phase)i, &out.phases[i]);

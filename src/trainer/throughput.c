@@ -27,6 +27,14 @@ void hy_trainer_utilisation(const hy_trainer *t, double tokens_per_second, doubl
 
 /* ---- accounts -------------------------------------------------------------------------------- */
 
+/* All members are doubles. */
+static hy_reward_figures no_rewards(void) {
+    hy_reward_figures none;
+    double *number = &none.reward;
+    for (size_t i = 0; i < sizeof none / sizeof *number; i++) number[i] = NAN;
+    return none;
+}
+
 static double data_waited(const hy_trainer *t) {
     return t->data.loader ? hy_loader_waited(t->data.loader) : 0;
 }
@@ -49,7 +57,8 @@ void hy_account_close(hy_trainer *t, hy_account *account) {
                       t->throughput.stream_waited + data_waited(t) - t->data.waited;
     account->bytes_moved = moved - t->throughput.bytes_accounted;
     t->throughput.bytes_accounted = moved;
-    if (hy_phase_advances(&hy_phase_table[phase])) p->seconds += seconds;
+    /* Answers are generated for a step. */
+    if (hy_phase_advances(&hy_phase_table[phase]) || phase == HY_ROLLOUT) p->seconds += seconds;
     p->phases.seconds[phase] += seconds;
     p->phases.wait[phase] += account->waited;
     p->phases.bytes_moved[phase] += (int64_t)account->bytes_moved;
@@ -71,6 +80,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .train_pair_accuracy = NAN,
         .train_reward_chosen = NAN,
         .train_reward_rejected = NAN,
+        .rewards = no_rewards(),
         .fp8_largest = NAN,
         .fp8_zeros = NAN,
         .fp8_largest_layer = -1,

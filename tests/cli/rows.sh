@@ -194,6 +194,20 @@ add_vocab_files() { # FOLDER
     printf '#version: 0.2\na b\n\304\240 a\n' > "$1/merges.txt"
 }
 
+test_prompts_are_shown_with_their_expected_answers() {
+    { rows 1; echo '{"question": "2+3?", "level": 7}'; echo '{"question": ""}'; } > sums.jsonl
+    run_tiny --data sums.jsonl --task grpo --reward exact --answer-tokens 8 --show-rows 3
+    expect_code 0
+    expect_out "rows: prompts: question; no chat template; answered by the model; other keys: level"
+    expect_out "row 1, sums.jsonl:1: prompt of 5 tokens"
+    expect_out "expected, not trained: 0"
+    expect_out "row 2, sums.jsonl:2: prompt of 5 tokens; no answer is expected"
+    expect_out "row 3, sums.jsonl:3: dropped: the prompt is empty"
+    grep -qF '[[' "$stdout" && fail "something counts in the loss"
+    run_tiny --data sums.jsonl --task grpo --reward exact --answer-tokens 8 --show-rows 1 --json
+    expect_out '"cut":false,"expected":"0","tokens":[{"id":48,"text":"0","counts":false}'
+}
+
 # The ids of the first row, and a star before those that count.
 shown_ids() {
     run --data words.jsonl --show-rows 1 --json "$@"

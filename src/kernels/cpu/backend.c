@@ -46,6 +46,7 @@ static const hy_cpu_op ops[HY_OP_COUNT] = {
     [HY_OP_EMBED_BWD] = {hy_cpu_embed_bwd, hy_cpu_embed_bwd_workspace},
     [HY_OP_CROSS_ENTROPY] = {hy_cpu_cross_entropy, NULL},
     [HY_OP_PREFERENCE] = {hy_cpu_preference, NULL},
+    [HY_OP_POLICY] = {hy_cpu_policy, NULL},
     [HY_OP_SAMPLE] = {hy_cpu_sample, hy_cpu_sample_workspace},
     [HY_OP_SUM] = {hy_cpu_reduce, hy_cpu_reduce_workspace},
     [HY_OP_SQ_NORM] = {hy_cpu_reduce, hy_cpu_reduce_workspace},

@@ -49,10 +49,11 @@ hy_status hy_check_doc_starts(const hy_op_call *call, const int32_t *doc_starts,
 hy_cpu_op_run hy_cpu_matmul, hy_cpu_matmul_rows, hy_cpu_bias_grad, hy_cpu_norm, hy_cpu_norm_bwd,
     hy_cpu_head_norm, hy_cpu_head_norm_bwd, hy_cpu_rope, hy_cpu_attention, hy_cpu_attention_bwd,
     hy_cpu_attention_cached, hy_cpu_gelu, hy_cpu_gelu_bwd, hy_cpu_swiglu, hy_cpu_swiglu_bwd,
-    hy_cpu_embed, hy_cpu_embed_bwd, hy_cpu_cross_entropy, hy_cpu_preference, hy_cpu_sample,
-    hy_cpu_reduce, hy_cpu_clip, hy_cpu_update, hy_cpu_adafactor, hy_cpu_muon_blend, hy_cpu_to_unit,
-    hy_cpu_cast, hy_cpu_fill, hy_cpu_combine, hy_cpu_diff_dot, hy_cpu_quantize, hy_cpu_wrap,
-    hy_cpu_largest, hy_cpu_to_fp8, hy_cpu_spread, hy_cpu_collect, hy_cpu_dropout, hy_cpu_add_parts;
+    hy_cpu_embed, hy_cpu_embed_bwd, hy_cpu_cross_entropy, hy_cpu_preference, hy_cpu_policy,
+    hy_cpu_sample, hy_cpu_reduce, hy_cpu_clip, hy_cpu_update, hy_cpu_adafactor, hy_cpu_muon_blend,
+    hy_cpu_to_unit, hy_cpu_cast, hy_cpu_fill, hy_cpu_combine, hy_cpu_diff_dot, hy_cpu_quantize,
+    hy_cpu_wrap, hy_cpu_largest, hy_cpu_to_fp8, hy_cpu_spread, hy_cpu_collect, hy_cpu_dropout,
+    hy_cpu_add_parts;
 
 /* After an op: computes the largest magnitude of its result if requested (fp8.c). */
 hy_cpu_op_run hy_cpu_largest_of;

@@ -41,6 +41,7 @@ hy_cuda_op hy_cuda_op_of(hy_op_kind kind) {
     case HY_OP_EMBED_BWD: return {hy_cuda_embed_bwd, hy_cuda_embed_bwd_workspace, NULL};
     case HY_OP_CROSS_ENTROPY: return {hy_cuda_cross_entropy, NULL, NULL};
     case HY_OP_PREFERENCE: return {hy_cuda_preference, hy_cuda_preference_workspace, NULL};
+    case HY_OP_POLICY: return {hy_cuda_policy, hy_cuda_policy_workspace, NULL};
     case HY_OP_SAMPLE: return {hy_cuda_sample, NULL, hy_cuda_sample_supports};
     case HY_OP_SUM: return {hy_cuda_reduce, hy_cuda_reduce_workspace, NULL};
     case HY_OP_SQ_NORM: return {hy_cuda_reduce, hy_cuda_reduce_workspace, NULL};

@@ -14,7 +14,7 @@ typedef struct preference_args {
     double *partial;         /* (B, HY_PAIRS_STATS) */
     double *stats;
     int seq, sequences;
-    hy_preference of;
+    hy_loss of;
 } preference_args;
 
 typedef struct document {
