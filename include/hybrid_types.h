@@ -128,7 +128,9 @@ typedef struct hy_reward_figures {
     double answer_tokens;    /* mean length */
     double answers_ended;    /* share that ended before answer_tokens */
     double groups_equal;     /* share of rows whose answers all have the same reward */
-    double rollout_seconds, rollout_speed, reward_seconds; /* speed: tokens of answers per second */
+    double rollout_seconds, reward_seconds;
+    double rollout_copy_seconds; /* of rollout_seconds: bringing weights to the device */
+    double rollout_speed;        /* tokens of answers per second */
     double clipped;    /* share of tokens whose ratio was clipped */
     double kl;         /* estimated divergence from the model before training, nats per token */
     double apart;      /* |log-probability by the decoder minus that by training| */

@@ -1,5 +1,9 @@
 /* rollout.c: one queue and one schedule per rollout, on the decoder that all rollouts share. See
- * rollout.h. */
+ * rollout.h.
+ *
+ * Every token reads all weights. Those that are kept in host memory or on disk are therefore copied
+ * to the device for a rollout if they and keys and values of enough answers fit into the idle
+ * memory. */
 #include "generate/rollout.h"
 
 #include <stdlib.h>
@@ -11,17 +15,25 @@
 #include "generate/fit.h"
 #include "generate/schedule.h"
 
+/* A token with weights from host memory takes about as long as this many with weights on the
+ * device. */
+#define COPY_GAIN 16
+
 /* An answer that is being generated; its arrays are kept for later rollouts. */
 typedef struct growing {
     hy_rollout_answer answer;
     size_t tokens_room, losses_room;
 } growing;
 
+enum { WEIGHTS, FROZEN, STORES };
+
 struct hy_rollout {
     hy_engine *engine;
     hy_rollout_options options;
     hy_batch_decoder *decoder; /* NULL: made with the next rollout */
     uint64_t idle;             /* bytes that were idle when it was made */
+    bool copies;               /* weights are copied to idle memory, before the decoder's part */
+    hy_store copied[STORES];   /* during a rollout */
     void *memory;              /* its own memory; NULL: it works in idle memory */
     hy_rollout_facts facts;
     growing *answers; /* (room) */
@@ -43,8 +55,23 @@ static void drop_decoder(hy_rollout *r) {
     r->memory = NULL;
 }
 
-/* In idle memory if one stream fits there, else in memory of its own. */
-static hy_status make_decoder(hy_rollout *r, uint64_t idle) {
+/* Bytes of idle memory for a copy; 0: the store is on the device, or there is none. */
+static uint64_t copy_bytes(const hy_store *store) {
+    bool is_kept_elsewhere = store && store->place != HY_DEVICE && store->place != HY_NOWHERE;
+    for (int32_t u = 0; is_kept_elsewhere && u < store->layout.unit_count; u++) {
+        if (!hy_store_stays(store, u)) return hy_align(store->layout.bytes);
+    }
+    return 0;
+}
+
+static hy_status fit(hy_rollout *r, const hy_batch_decoder_options *wanted, uint64_t room) {
+    drop_decoder(r);
+    return hy_decoder_fit(r->engine->model, r->engine->device.backend, wanted, room, &r->decoder);
+}
+
+/* In idle memory: beside the weights if that leaves room for enough answers; else alone. If not even
+ * one answer fits, in memory of its own. */
+static hy_status make_decoder(hy_rollout *r, uint64_t idle, uint64_t weights) {
     hy_engine *e = r->engine;
     hy_backend *b = e->device.backend;
     hy_batch_decoder_options wanted = {.streams = r->options.streams,
@@ -52,7 +79,10 @@ static hy_status make_decoder(hy_rollout *r, uint64_t idle) {
                                        .vocab = r->options.codec->vocab,
                                        .dtype = e->plan->types.of[HY_FULL],
                                        .is_unprepared = true};
-    HY_TRY(hy_decoder_fit(e->model, b, &wanted, idle, &r->decoder));
+    if (weights > 0 && weights < idle) HY_TRY(fit(r, &wanted, idle - weights));
+    r->copies = r->decoder &&
+                hy_batch_decoder_facts(r->decoder)->streams * COPY_GAIN >= wanted.streams;
+    if (!r->copies) HY_TRY(fit(r, &wanted, idle));
     if (!r->decoder) {
         wanted.streams = 1;
         HY_TRY(hy_batch_decoder_create(e->model, b, &wanted, &r->decoder));
@@ -69,21 +99,56 @@ static hy_status make_decoder(hy_rollout *r, uint64_t idle) {
     return HY_OK;
 }
 
+/* Puts copies at the start of `arena` instead of the stores that are not on the device. */
+static hy_status copy_weights(hy_rollout *r, hy_arena *arena, hy_store *stores[STORES]) {
+    hy_stream *compute = r->engine->device.compute;
+    double begin = hy_clock();
+    HY_TRY(r->engine->device.backend->stream_sync(compute));
+    for (int i = 0; i < STORES; i++) {
+        hy_store *from = stores[i], *to = &r->copied[i];
+        if (copy_bytes(from) == 0) continue;
+        HY_TRY(hy_store_settle(from));
+        HY_TRY(hy_store_init(to, arena, from->cls, &from->layout));
+        HY_TRY(hy_store_copy(to, from, compute));
+        stores[i] = to;
+    }
+    r->facts.copy_seconds += hy_clock() - begin;
+    return HY_OK;
+}
+
+static void drop_copies(hy_rollout *r) {
+    for (int i = 0; i < STORES; i++) {
+        if (r->copied[i].backend) hy_store_fini(&r->copied[i]);
+        r->copied[i] = (hy_store){0};
+    }
+}
+
 static hy_status place_decoder(hy_rollout *r) {
     hy_engine *e = r->engine;
-    hy_store *weights;
+    hy_store *stores[STORES] = {NULL, hy_engine_frozen(e)};
+    hy_ledger unused = {0}; /* the phase counts the whole area */
     HY_TRY(hy_engine_return_rings(e));
+    HY_TRY(hy_engine_weights(e, e->plan->types.of[HY_FULL], &stores[WEIGHTS]));
     uint64_t idle = e->work->passes.size;
+    uint64_t weights = copy_bytes(stores[WEIGHTS]) + copy_bytes(stores[FROZEN]);
     if (r->decoder && idle != r->idle) drop_decoder(r);
     if (!r->decoder) {
-        hy_status status = make_decoder(r, idle);
+        hy_status status = make_decoder(r, idle, weights);
         if (status != HY_OK) drop_decoder(r);
         HY_TRY(status);
     }
-    HY_TRY(hy_engine_weights(e, e->plan->types.of[HY_FULL], &weights));
-    return hy_batch_decoder_place(r->decoder, e->device.compute,
-                                  r->memory ? r->memory : e->work->arena.data, weights,
-                                  hy_engine_frozen(e));
+    char *memory = r->memory ? r->memory : e->work->arena.data;
+    if (r->copies) {
+        hy_arena arena = {.backend = e->device.backend,
+                          .ledger = &unused,
+                          .place = HY_DEVICE,
+                          .data = memory,
+                          .size = weights};
+        HY_TRY(copy_weights(r, &arena, stores));
+        memory += weights;
+    }
+    return hy_batch_decoder_place(r->decoder, e->device.compute, memory, stores[WEIGHTS],
+                                  stores[FROZEN]);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -202,8 +267,10 @@ hy_status hy_rollout_run(hy_rollout *r, const hy_rollout_prompt *prompts, size_t
     HY_TRY(begin_answers(r, all));
     r->most_answers = most_answers;
     r->failed = HY_OK;
-    HY_TRY(place_decoder(r));
-    HY_TRY(generate(r, prompts, count, stop));
+    hy_status status = place_decoder(r);
+    if (status == HY_OK) status = generate(r, prompts, count, stop);
+    drop_copies(r);
+    HY_TRY(status);
     for (size_t i = 0; i < all; i++) {
         answers[i] = r->answers[i].answer;
         r->facts.tokens += answers[i].count;

@@ -43,7 +43,7 @@ typedef struct hy_rollout_facts {
     int64_t cache_tokens;  /* that fit into the cache */
     uint64_t bytes, extra; /* of the decoder; extra: of these, not in idle memory */
     int64_t tokens;        /* of answers */
-    double seconds;
+    double seconds, copy_seconds; /* copy: of these, for bringing weights to the device */
 } hy_rollout_facts;
 
 hy_status hy_rollout_create(hy_engine *engine, const hy_rollout_options *options, hy_rollout **out);

@@ -122,6 +122,7 @@ const hy_field hy_step_fields[] = {
     REWARD(groups_equal, SHARE),
     REWARD(rollout_seconds, NUMBER),
     REWARD(rollout_speed, NUMBER),
+    REWARD(rollout_copy_seconds, NUMBER),
     REWARD(reward_seconds, NUMBER),
     REWARD(clipped, SHARE),
     REWARD(kl, NUMBER),

@@ -326,7 +326,7 @@ static hy_status make(hy_rollouts *r, hy_trainer *t, int64_t number, hy_scored_a
     size_t rows = (size_t)t->settings->grpo.prompts, samples = (size_t)t->settings->grpo.samples;
     const hy_rollout_facts *facts = hy_rollout_describe(r->rollout);
     int64_t tokens = facts->tokens;
-    double begin = facts->seconds, scored;
+    double begin = facts->seconds, copied = facts->copy_seconds, scored;
     HY_TRY(reserve(&r->training, rows, samples));
     for (size_t i = 0; i < rows; i++) {
         HY_TRY(add_prompt(t, &r->training, i, HY_TRAIN, (uint64_t)t->progress->sequences + i));
@@ -336,6 +336,7 @@ static hy_status make(hy_rollouts *r, hy_trainer *t, int64_t number, hy_scored_a
     HY_TRY(score(r, t, number, rows * samples));
     r->figures.reward_seconds = hy_clock() - scored;
     r->figures.rollout_seconds = facts->seconds - begin;
+    r->figures.rollout_copy_seconds = facts->copy_seconds - copied;
     r->figures.rollout_speed = (double)(facts->tokens - tokens) / r->figures.rollout_seconds;
     find_advantages(r, t, out);
     return HY_OK;
