@@ -131,7 +131,7 @@ typedef struct hy_reward_figures {
     double rollout_seconds, reward_seconds;
     double rollout_copy_seconds; /* of rollout_seconds: bringing weights to the device */
     double rollout_speed;        /* tokens of answers per second */
-    double clipped;    /* share of tokens whose ratio was clipped */
+    double clipped;              /* share of tokens whose ratio was clipped */
     double kl;         /* estimated divergence from the model before training, nats per token */
     double apart;      /* |log-probability by the decoder minus that by training| */
     double apart_most; /* the largest */

@@ -25,8 +25,7 @@ static inline double policy_expected(const hy_policy *p, double now, double samp
     double clipped = fmin(fmax(ratio, low), high), weight = 1, kl = 0;
     if (p->cap > 0 && !isnan(sampled)) weight = fmin(exp(before - sampled), (double)p->cap);
     if (p->kl > 0) kl = exp(reference - now) - (reference - now) - 1;
-    return share *
-           (-fmin(ratio * advantage, clipped * advantage) * weight + (double)p->kl * kl);
+    return share * (-fmin(ratio * advantage, clipped * advantage) * weight + (double)p->kl * kl);
 }
 
 typedef struct policy_batch {
@@ -73,8 +72,8 @@ static inline hy_op_call policy_call(policy_batch *b, const hy_policy *p) {
 static inline double policy_at(const policy_batch *b, const hy_policy *p, int64_t i, double now) {
     const hy_policy_token *t = &b->tokens[i];
     if (b->targets[i] < 0 || t->share == 0) return 0;
-    return policy_expected(p, -now, -(double)t->sampled, -(double)t->old,
-                           -(double)b->reference[i], (double)t->advantage, (double)t->share);
+    return policy_expected(p, -now, -(double)t->sampled, -(double)t->old, -(double)b->reference[i],
+                           (double)t->advantage, (double)t->share);
 }
 
 /* The slope where old is known; else that of the ratio at 1. */
@@ -91,7 +90,8 @@ static inline void policy_add_stats(const policy_batch *b, const hy_policy *p, i
                                     double stats[HY_POLICY_STATS]) {
     const hy_policy_token *t = &b->tokens[i];
     double now = (double)b->now[i], old = isnan(t->old) ? now : (double)t->old;
-    double ratio = exp(old - now), advantage = (double)t->advantage, away = now - (double)b->reference[i];
+    double ratio = exp(old - now), advantage = (double)t->advantage,
+           away = now - (double)b->reference[i];
     bool is_known = !isnan(t->sampled);
     double apart = is_known ? (double)t->sampled - old : 0, cap = (double)p->cap;
     if (b->targets[i] < 0 || t->share == 0) return;

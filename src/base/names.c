@@ -7,8 +7,8 @@
 static const char *const status_names[] = {"ok",       "wrong input",    "out of memory",
                                            "i/o",      "device",         "numeric",
                                            "sequence", "internal error", "stopped"};
-static const char *const phase_names[] = {"warmup",  "full",     "predict",
-                                          "correct", "evaluate", "reference", "rollout"};
+static const char *const phase_names[] = {"warmup",   "full",      "predict", "correct",
+                                          "evaluate", "reference", "rollout"};
 static const char *const dtype_names[] = {"fp32", "bf16", "fp16", "fp64", "i32", "u16",
                                           "u8",   "int8", "e4m3", "e5m2", "nf4"};
 static const size_t dtype_sizes[] = {4, 2, 2, 8, 4, 2, 1, 1, 1, 1, 1};

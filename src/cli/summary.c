@@ -525,8 +525,7 @@ void hy_cli_print_scores(const hy_cli_terminal *terminal, const hy_row_scores *s
     hy_cli_table_begin(&table, "lrr");
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
         char rows[48];
-        snprintf(rows, sizeof rows, "of %s %s", hy_cli_count(list[i].rows).text,
-                 list[i].unit);
+        snprintf(rows, sizeof rows, "of %s %s", hy_cli_count(list[i].rows).text, list[i].unit);
         if (list[i].rows > 0)
             hy_cli_table_row(&table, list[i].what, hy_cli_share(list[i].share, list[i].error).text,
                              rows, NULL);

@@ -244,12 +244,12 @@ hy_loss hy_loss_from_settings(const hy_settings *s) {
                                     .clip_high = (float)clip_high,
                                     .kl = (float)s->grpo.kl,
                                     .cap = (float)s->grpo.importance_cap,
-                                    .temperature = (float)s->grpo.temperature}};
+                                    .temperature = (float)s->grpo.rollout_temperature}};
     }
     return (hy_loss){.kind = s->task,
-                           .beta = (float)beta,
-                           .margin = is_simpo ? (float)margin : 0,
-                           .likelihood = (float)likelihood};
+                     .beta = (float)beta,
+                     .margin = is_simpo ? (float)margin : 0,
+                     .likelihood = (float)likelihood};
 }
 
 bool hy_settings_reference_is_inline(const hy_settings *s) {

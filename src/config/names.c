@@ -182,7 +182,7 @@ static const hy_setting_alias aliases[] = {
     {.name = "epsilon_low", .key = "grpo.clip"},
     {.name = "epsilon_high", .key = "grpo.clip_high"},
     {.name = "kl_coef", .key = "grpo.kl"},
-    {.name = "scale_rewards", .key = "grpo.scale"},
+    {.name = "scale_rewards", .key = "grpo.reward_scale"},
     {.name = "mask_truncated_completions", .key = "grpo.skip_cut"},
     {SWITCH_ALIAS("precompute_ref_log_probs", "--precompute-ref-log-probs", "preference.reference",
                   "once", "auto", "Same as reference = once.")},
@@ -350,7 +350,8 @@ static const struct {
     {"model_type", "not needed: the files of the model describe it"},
     {"trust_remote_code", "not needed: no code of a model is run"},
     {"strict", "not needed: unknown keys are always refused"},
-    {"stage", "use --task: next-token for pt and sft; dpo, orpo or simpo for pairs of answers; grpo for rewards"},
+    {"stage", "use --task: next-token for pt and sft; dpo, orpo or simpo for pairs of answers; "
+              "grpo for rewards"},
     {"ref_model*", "the reference is always the model before training: see --reference"},
     {"orpo_alpha", "use --beta, which orpo multiplies its odds ratio with"},
     {"loss_watchdog*", "use --divergence-factor, which stops a run with a high loss"},

@@ -89,8 +89,8 @@
         HY_F16, "fp8", HY_DTYPE_FP8
 #define PLACES "auto", HY_PLACE_AUTO, "device", HY_DEVICE, "pinned", HY_PINNED, "disk", HY_DISK
 
-static const char *const groups[] = {"shape", "train", "lora",   "optimizer", "input", "preference",
-                                     "grpo",  "eval",  "save",  "phases", "memory",    "ranks"};
+static const char *const groups[] = {"shape", "train", "lora", "optimizer", "input",  "preference",
+                                     "grpo",  "eval",  "save", "phases",    "memory", "ranks"};
 
 static const hy_setting table[] = {
     {CHOICE(profile, "--profile", "balanced",
@@ -108,7 +108,8 @@ static const hy_setting table[] = {
     {CHOICE(
         task, "--task", "next-token",
         "What to learn. next-token: text, or answers to rows. dpo, ipo, orpo, simpo: to prefer one "
-        "answer to another, from rows with prompt, chosen and rejected. grpo: from rewards of answers "
+        "answer to another, from rows with prompt, chosen and rejected. grpo: from rewards of "
+        "answers "
         "that the model generates to prompts.",
         "next-token", HY_LOSS_NEXT_TOKEN, "dpo", HY_LOSS_DPO, "ipo", HY_LOSS_IPO, "orpo",
         HY_LOSS_ORPO, "simpo", HY_LOSS_SIMPO, "grpo", HY_LOSS_POLICY)},
@@ -515,15 +516,15 @@ static const hy_setting table[] = {
              "grpo: answers to each row; their rewards are compared.")},
     {INTEGER(grpo.answer_tokens, "--answer-tokens", 1, 1048576, "256",
              "grpo: most tokens of an answer.")},
-    {NUMBER(grpo.temperature, "--rollout-temperature", 0.01, 100, "1",
+    {NUMBER(grpo.rollout_temperature, "--rollout-temperature", 0.01, 100, "1",
             "grpo: temperature of sampling; log-probabilities are those at this temperature.")},
     {INTEGER(grpo.iterations, "--iterations", 1, 1000, "1",
              "grpo: optimizer steps with the same answers.")},
-    {CHOICE(grpo.loss, "--grpo-loss", "dapo",
+    {CHOICE(grpo.grpo_loss, "--grpo-loss", "dapo",
             "grpo: what the loss of a token is divided by. dapo: the tokens of all answers. grpo: "
             "the tokens of its answer, then answers. dr-grpo: answer_tokens, then answers.",
             "dapo", HY_GRPO_DAPO, "grpo", HY_GRPO_PLAIN, "dr-grpo", HY_GRPO_DR)},
-    {CHOICE(grpo.scale, "--reward-scale", "group",
+    {CHOICE(grpo.reward_scale, "--reward-scale", "group",
             "grpo: rewards less the mean of their group are divided by the standard deviation of "
             "the group, of all answers of the step (batch), or not at all (none).",
             "group", HY_SCALE_GROUP, "batch", HY_SCALE_BATCH, "none", HY_SCALE_NONE)},
@@ -538,7 +539,7 @@ static const hy_setting table[] = {
             "that of training; 0: all tokens count once.")},
     {SWITCH(grpo.skip_cut, "--skip-cut", "false",
             "grpo: answers that reach answer_tokens are not trained.")},
-    {INTEGER(grpo.streams, "--rollout-streams", 0, 1024, "0",
+    {INTEGER(grpo.rollout_streams, "--rollout-streams", 0, 1024, "0",
              "grpo: most answers that are generated at once; 0: as many as there is room for."),
      .is_local = true},
 

@@ -170,20 +170,20 @@ typedef struct hy_settings {
 
     /* grpo: learning from rewards of generated answers */
     struct {
-        char reward[HY_TEXT_MAX];         /* checks, see hy_settings_rewards */
+        char reward[HY_TEXT_MAX];         /* reward/reward.h: checks with ; between them */
         char reward_program[HY_TEXT_MAX]; /* a command; "": none */
         double reward_seconds;            /* that it may take for the answers of a step */
         int64_t prompts, samples;         /* rows of a step; answers to each */
         int64_t answer_tokens;            /* of an answer, at most */
-        double temperature;
+        double rollout_temperature;
         int64_t iterations; /* updates for each rollout */
-        hy_grpo_loss loss;
-        hy_reward_scale scale;
+        hy_grpo_loss grpo_loss;
+        hy_reward_scale reward_scale;
         double clip, clip_high; /* clip_high -1: as clip */
         double kl;
         double importance_cap;
-        bool skip_cut;   /* answers that reached answer_tokens are not trained */
-        int64_t streams; /* answers at once; 0: as many as there is room for */
+        bool skip_cut;           /* answers that reached answer_tokens are not trained */
+        int64_t rollout_streams; /* answers at once; 0: as many as there is room for */
     } grpo;
 
     /* eval */

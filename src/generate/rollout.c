@@ -39,7 +39,7 @@ struct hy_rollout {
     growing *answers; /* (room) */
     size_t room;
     int32_t most_answers; /* of a prompt in this rollout */
-    hy_status failed; /* what a callback ran into */
+    hy_status failed;     /* what a callback ran into */
     hy_error failure;
 };
 
@@ -80,8 +80,8 @@ static hy_status make_decoder(hy_rollout *r, uint64_t idle, uint64_t weights) {
                                        .dtype = e->plan->types.of[HY_FULL],
                                        .is_unprepared = true};
     if (weights > 0 && weights < idle) HY_TRY(fit(r, &wanted, idle - weights));
-    r->copies = r->decoder &&
-                hy_batch_decoder_facts(r->decoder)->streams * COPY_GAIN >= wanted.streams;
+    r->copies =
+        r->decoder && hy_batch_decoder_facts(r->decoder)->streams * COPY_GAIN >= wanted.streams;
     if (!r->copies) HY_TRY(fit(r, &wanted, idle));
     if (!r->decoder) {
         wanted.streams = 1;

@@ -39,10 +39,10 @@ typedef struct hy_rollout_answer {
 
 /* What rollouts have cost so far. */
 typedef struct hy_rollout_facts {
-    int32_t streams;       /* answers at once; 0: no rollout yet */
-    int64_t cache_tokens;  /* that fit into the cache */
-    uint64_t bytes, extra; /* of the decoder; extra: of these, not in idle memory */
-    int64_t tokens;        /* of answers */
+    int32_t streams;              /* answers at once; 0: no rollout yet */
+    int64_t cache_tokens;         /* that fit into the cache */
+    uint64_t bytes, extra;        /* of the decoder; extra: of these, not in idle memory */
+    int64_t tokens;               /* of answers */
     double seconds, copy_seconds; /* copy: of these, for bringing weights to the device */
 } hy_rollout_facts;
 
@@ -55,5 +55,4 @@ const hy_rollout_facts *hy_rollout_describe(const hy_rollout *rollout);
  * be NULL) became true. HY_ERR_NUMERIC: a log-probability is not finite. After a failure for want
  * of memory the call can be repeated. */
 hy_status hy_rollout_run(hy_rollout *rollout, const hy_rollout_prompt *prompts, size_t count,
-                         int32_t most_answers, const atomic_bool *stop,
-                         hy_rollout_answer *answers);
+                         int32_t most_answers, const atomic_bool *stop, hy_rollout_answer *answers);

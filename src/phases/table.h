@@ -38,9 +38,10 @@ typedef enum hy_return_rule {
 } hy_return_rule;
 
 typedef struct hy_phase_row {
-    hy_phase phase;     /* its column in the placement table */
-    unsigned passes;    /* HY_RUNS_* */
-    hy_phase precision; /* its passes compute in the types set for that phase (from Evaluate on: Full's) */
+    hy_phase phase;  /* its column in the placement table */
+    unsigned passes; /* HY_RUNS_* */
+    hy_phase
+        precision; /* its passes compute in the types set for that phase (from Evaluate on: Full's) */
     hy_borrower borrower;
     hy_return_rule back;
 } hy_phase_row;

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/host_memory.h"
-#include "data/loader.h"
 #include "base/text.h"
 #include "config/derived.h"
 #include "data/loader.h"
@@ -83,7 +82,7 @@ int64_t hy_data_depth(const hy_plan_request *r, int64_t accum) {
 
 uint64_t hy_data_bytes(const hy_plan_request *r, int64_t batch, int64_t accum) {
     uint64_t rows = (uint64_t)batch * (uint64_t)r->settings->train.seq_len;
-    uint64_t values = r->has_doc_starts ? 3 : 2;  /* tokens, targets, documents */
+    uint64_t values = r->has_doc_starts ? 3 : 2; /* tokens, targets, documents */
     bool is_compared = hy_preference_has_reference(r->settings->task);
     values += is_compared && !hy_settings_reference_is_inline(r->settings); /* the reference */
     if (!hy_model_has_passes(r->model)) return 0; /* a custom model reads its own data */

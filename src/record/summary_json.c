@@ -78,7 +78,8 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
     hy_json_put_double(w, "flops_per_token", s->flops_per_token);
     hy_json_put_double(w, "final_loss", s->final_loss);
     hy_json_put_double(w, "val_loss", s->val_loss);
-    if (s->val_tokens > 0 && s->row_scores.pairs == 0) hy_json_put_int(w, "val_tokens", s->val_tokens);
+    if (s->val_tokens > 0 && s->row_scores.pairs == 0)
+        hy_json_put_int(w, "val_tokens", s->val_tokens);
     if (s->best_val_step >= 0 && !isnan(s->best_val_loss)) {
         hy_json_put_double(w, "best_val_loss", s->best_val_loss);
         hy_json_put_int(w, "best_val_step", s->best_val_step);

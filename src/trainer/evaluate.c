@@ -157,7 +157,9 @@ hy_status hy_trainer_validate(hy_trainer *t, double *loss) {
                "only %lld held-out %s count, so the held-out loss varies by chance, and the best "
                "checkpoint with it; %s",
                (long long)info.tokens,
-               task == HY_LOSS_POLICY ? "rows" : has_answers ? "pairs" : "tokens",
+               task == HY_LOSS_POLICY ? "rows"
+               : has_answers          ? "pairs"
+                                      : "tokens",
                is_part ? "--eval-batches 0 measures all held-out data"
                        : "--val-fraction or --val-data holds out more");
     }

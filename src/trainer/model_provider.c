@@ -63,7 +63,8 @@ static void describe_task(const hy_settings *s, char *out, size_t size) {
     if (p.kind == HY_LOSS_NEXT_TOKEN) return;
     if (p.kind == HY_LOSS_POLICY) {
         const char *program = s->grpo.reward_program;
-        snprintf(out, size, "grpo, %lld rows with %lld answers of up to %lld tokens; rewards: %s%s%s",
+        snprintf(out, size,
+                 "grpo, %lld rows with %lld answers of up to %lld tokens; rewards: %s%s%s",
                  (long long)s->grpo.prompts, (long long)s->grpo.samples,
                  (long long)s->grpo.answer_tokens, s->grpo.reward,
                  s->grpo.reward[0] && program[0] ? "; " : "", program);
@@ -270,8 +271,9 @@ static const hy_provider_ops ops = {.open = open_data,
                                     .evaluate = evaluate,
                                     .batches = batches};
 
-hy_provider hy_model_provider = {
-    .ops = &ops,
-    .facts = {
-        .has_passes = true, .has_model_files = true, .reads_ahead = true, .can_evaluate = true,
-        .can_rewind = true}};
+hy_provider hy_model_provider = {.ops = &ops,
+                                 .facts = {.has_passes = true,
+                                           .has_model_files = true,
+                                           .reads_ahead = true,
+                                           .can_evaluate = true,
+                                           .can_rewind = true}};

@@ -12,9 +12,9 @@ _Static_assert(sizeof(hy_policy_token) == 4 * sizeof(float), "HY_POLICY_POSITION
 struct hy_policy_batches {
     hy_backend *backend;
     int32_t seq;
-    int64_t room, count; /* sequences; count: with documents */
-    int32_t *used;       /* (room) positions of each */
-    void *pinned;        /* the arrays: */
+    int64_t room, count;                    /* sequences; count: with documents */
+    int32_t *used;                          /* (room) positions of each */
+    void *pinned;                           /* the arrays: */
     int32_t *tokens, *targets, *doc_starts; /* (room, T) */
     hy_policy_token *policy;                /* (room, T) */
     float *losses;                          /* (room, T) */
@@ -30,8 +30,9 @@ hy_status hy_policy_batches_create(hy_backend *backend, int32_t seq, int64_t mos
     b->seq = seq;
     b->room = 2 * most;
     b->used = calloc((size_t)b->room, sizeof *b->used);
-    hy_status status = b->used ? backend->alloc(backend, HY_PINNED, (size_t)hy_policy_bytes(seq, most), &b->pinned)
-                               : hy_fail(HY_ERR_MEMORY, "not enough memory for answers");
+    hy_status status =
+        b->used ? backend->alloc(backend, HY_PINNED, (size_t)hy_policy_bytes(seq, most), &b->pinned)
+                : hy_fail(HY_ERR_MEMORY, "not enough memory for answers");
     if (status != HY_OK) {
         hy_policy_batches_destroy(b);
         *out = NULL;
@@ -85,8 +86,8 @@ void hy_policy_batches_add(hy_policy_batches *b, const hy_policy_answer *a) {
     int32_t first = b->used[sequence];
     size_t at = (size_t)sequence * (size_t)b->seq + (size_t)first;
     for (int32_t i = 0; i < count; i++, at++) {
-        int32_t of_answer = i - a->prompt_count;         /* this token's place in the answer */
-        int32_t next = of_answer + 1;                    /* the target's */
+        int32_t of_answer = i - a->prompt_count; /* this token's place in the answer */
+        int32_t next = of_answer + 1;            /* the target's */
         bool counts = next >= 0;
         b->tokens[at] = of_answer < 0 ? a->prompt[i] : a->answer[of_answer];
         b->targets[at] = counts ? a->answer[next] : -1;

@@ -24,10 +24,10 @@ typedef struct hy_step_request {
 
 /* What a provider reports of that step. */
 typedef struct hy_step_report {
-    double loss;      /* mean over the counted targets, or over pairs of answers */
-    int64_t counted;  /* what it is a mean over, of all ranks */
-    int64_t tokens;   /* counted targets of all ranks */
-    int64_t computed; /* all computed tokens, for the speed */
+    double loss;       /* mean over the counted targets, or over pairs of answers */
+    int64_t counted;   /* what it is a mean over, of all ranks */
+    int64_t tokens;    /* counted targets of all ranks */
+    int64_t computed;  /* all computed tokens, for the speed */
     int64_t sequences; /* of the data that it used: the cursor moves by as many */
 } hy_step_report;
 
@@ -74,7 +74,7 @@ typedef struct hy_provider_facts {
     bool has_passes;
     /* The model is that of the settings: its files, adapters and export are known. */
     bool has_model_files;
-    bool reads_ahead;     /* a loader reads its batches (hy_trainer_start_loader) */
+    bool reads_ahead; /* a loader reads its batches (hy_trainer_start_loader) */
     bool can_evaluate;
     bool can_rewind; /* sequences can be computed a second time: paired tests are possible */
     /* It may fail or stop the run (HY_STOPPED) for its own reasons. Before an update, the run is

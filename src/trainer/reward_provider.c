@@ -93,7 +93,7 @@ static bool is_skipped(const hy_settings *s, const hy_scored_answer *a) {
 /* What losses are divided by, over all answers, also those without an advantage. */
 static int64_t count_divisor(const reward_provider *p, const hy_settings *s, int64_t answers) {
     int64_t tokens = 0;
-    if (s->grpo.loss != HY_GRPO_DAPO) return answers;
+    if (s->grpo.grpo_loss != HY_GRPO_DAPO) return answers;
     for (int64_t i = 0; i < answers; i++)
         tokens += is_skipped(s, &p->answers[i]) ? 0 : p->answers[i].tokens.count;
     return tokens > 0 ? tokens : 1;
@@ -107,9 +107,9 @@ static void add_answers(reward_provider *p, const hy_settings *s, int64_t answer
         bool has_gradient = a->advantage != 0 || s->grpo.kl > 0;
         bool is_last = i == answers - 1 && hy_policy_batches_count(p->batches, 1) == 0;
         if ((!has_gradient || is_skipped(s, a)) && !is_last) continue;
-        double share = s->grpo.loss == HY_GRPO_DAPO    ? 1
-                       : s->grpo.loss == HY_GRPO_PLAIN ? 1 / (double)a->tokens.count
-                                                       : 1 / (double)s->grpo.answer_tokens;
+        double share = s->grpo.grpo_loss == HY_GRPO_DAPO    ? 1
+                       : s->grpo.grpo_loss == HY_GRPO_PLAIN ? 1 / (double)a->tokens.count
+                                                            : 1 / (double)s->grpo.answer_tokens;
         hy_policy_batches_add(
             p->batches, &(hy_policy_answer){.prompt = a->prompt,
                                             .prompt_count = a->prompt_count,

@@ -110,13 +110,13 @@ static hy_status open_rewards(hy_rollouts *r, const hy_trainer *t) {
 
 static hy_status open_all(hy_rollouts *r, hy_trainer *t) {
     const hy_settings *s = t->settings;
-    int64_t streams = s->grpo.streams ? s->grpo.streams : s->grpo.prompts * s->grpo.samples;
+    int64_t streams =
+        s->grpo.rollout_streams ? s->grpo.rollout_streams : s->grpo.prompts * s->grpo.samples;
     bool is_gpu = t->engine->device.backend->facts.is_gpu;
     if (streams > HY_STREAMS_MOST) streams = HY_STREAMS_MOST;
-    if (!is_gpu && !s->grpo.streams && streams > STREAMS_CPU) streams = STREAMS_CPU;
-    hy_rollout_options options = {.context = (int32_t)s->train.seq_len + 1,
-                                  .streams = (int32_t)streams,
-                                  .codec = &r->codec};
+    if (!is_gpu && !s->grpo.rollout_streams && streams > STREAMS_CPU) streams = STREAMS_CPU;
+    hy_rollout_options options = {
+        .context = (int32_t)s->train.seq_len + 1, .streams = (int32_t)streams, .codec = &r->codec};
     if (options.context > t->engine->model->shape.context)
         options.context = t->engine->model->shape.context;
     HY_TRY(open_codec(r, t));
@@ -190,14 +190,14 @@ static hy_status add_prompt(hy_trainer *t, scoring *s, size_t i, hy_split split,
     hy_prompt_row *row = &s->rows[i];
     HY_TRY(hy_dataset_prompt(t->data.set, split, at, row));
     bool is_training = split == HY_TRAIN;
-    s->prompts[i] = (hy_rollout_prompt){
-        .tokens = row->tokens,
-        .count = row->count,
-        .answers = is_training ? (int32_t)set->grpo.samples : 1,
-        .max_tokens = (int32_t)set->grpo.answer_tokens,
-        /* the head's logits are divided by the temperature already */
-        .temperature = is_training ? 1 : 0,
-        .seed = hy_rng_u64((uint64_t)set->seed, HY_RNG_ROLLOUT, at)};
+    s->prompts[i] =
+        (hy_rollout_prompt){.tokens = row->tokens,
+                            .count = row->count,
+                            .answers = is_training ? (int32_t)set->grpo.samples : 1,
+                            .max_tokens = (int32_t)set->grpo.answer_tokens,
+                            /* the head's logits are divided by the temperature already */
+                            .temperature = is_training ? 1 : 0,
+                            .seed = hy_rng_u64((uint64_t)set->seed, HY_RNG_ROLLOUT, at)};
     return HY_OK;
 }
 
@@ -224,8 +224,8 @@ static hy_status describe_answers(const hy_rollouts *r, scoring *s, size_t rows,
                                  .row_size = row->row_size,
                                  .tokens = a->count,
                                  .ended = a->has_ended};
-        HY_TRY(add_text(r, s, row->tokens, i % samples ? 0 : row->count, 0, &at,
-                        &item->prompt_size));
+        HY_TRY(
+            add_text(r, s, row->tokens, i % samples ? 0 : row->count, 0, &at, &item->prompt_size));
         item->prompt = (const char *)at;
         HY_TRY(add_text(r, s, a->tokens, a->count - a->has_ended, HY_TOKENS_SKIP_SPECIAL, &at,
                         &item->answer_size));
@@ -269,8 +269,8 @@ static hy_status score(hy_rollouts *r, hy_trainer *t, int64_t number, size_t cou
     bool is_found;
     HY_TRY(hy_journal_find(r->journal, number, hash, s->scores, count, &is_found));
     if (is_found) return HY_OK;
-    HY_TRY(hy_rewards_score(r->rewards, s->items, count, &t->status.stop_requested, s->scores,
-                            NULL));
+    HY_TRY(
+        hy_rewards_score(r->rewards, s->items, count, &t->status.stop_requested, s->scores, NULL));
     return hy_journal_put(r->journal, number, hash, s->scores, count);
 }
 
@@ -287,7 +287,7 @@ static void moments(const double *x, size_t count, double *mean, double *deviati
 static void find_advantages(hy_rollouts *r, const hy_trainer *t, hy_scored_answer *out) {
     const scoring *s = &r->training;
     size_t rows = (size_t)t->settings->grpo.prompts, samples = (size_t)t->settings->grpo.samples;
-    hy_reward_scale scale = t->settings->grpo.scale;
+    hy_reward_scale scale = t->settings->grpo.reward_scale;
     hy_reward_figures *f = &r->figures;
     double all, batch, ended = 0, tokens = 0, equal = 0, deviations = 0;
     moments(s->scores, rows * samples, &all, &batch);
@@ -295,17 +295,18 @@ static void find_advantages(hy_rollouts *r, const hy_trainer *t, hy_scored_answe
         const double *group = s->scores + i * samples;
         double mean, deviation;
         moments(group, samples, &mean, &deviation);
-        double divisor = scale == HY_SCALE_NONE ? 1
-                         : LEAST_DEVIATION + (scale == HY_SCALE_BATCH ? batch : deviation);
+        double divisor = scale == HY_SCALE_NONE
+                             ? 1
+                             : LEAST_DEVIATION + (scale == HY_SCALE_BATCH ? batch : deviation);
         bool is_equal = true;
         for (size_t k = 1; k < samples; k++) is_equal = is_equal && group[k] == group[0];
         for (size_t k = i * samples; k < (i + 1) * samples; k++) {
-            out[k] = (hy_scored_answer){
-                .prompt = s->rows[i].tokens,
-                .prompt_count = s->rows[i].count,
-                .tokens = s->answers[k],
-                .reward = s->scores[k],
-                .advantage = is_equal ? 0 : (s->scores[k] - mean) / divisor};
+            out[k] =
+                (hy_scored_answer){.prompt = s->rows[i].tokens,
+                                   .prompt_count = s->rows[i].count,
+                                   .tokens = s->answers[k],
+                                   .reward = s->scores[k],
+                                   .advantage = is_equal ? 0 : (s->scores[k] - mean) / divisor};
             ended += s->answers[k].has_ended;
             tokens += s->answers[k].count;
         }

@@ -133,8 +133,9 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
      * the provider. */
     bool is_rewarded = s->task == HY_LOSS_POLICY;
     double tokens = is_rewarded ? (double)p->tokens
-                    : t->provider->facts.has_passes ? (double)p->sequences * (double)s->train.seq_len
-                                                  : (double)p->tokens;
+                    : t->provider->facts.has_passes
+                        ? (double)p->sequences * (double)s->train.seq_len
+                        : (double)p->tokens;
     hy_summary out = {
         .model = s->model,
         .device = t->engine->device.backend->facts.name,

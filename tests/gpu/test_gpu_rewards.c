@@ -40,10 +40,9 @@ START_TEST(a_run_learns) {
     static const char *const frozen[] = {"auto", "auto", "nf4", "auto", "auto"};
     static const double apart[] = {1e-5, 0.02, 0.02, 0.01, 0.2};
     hy_step_info info;
-    hy_trainer *t =
-        small_trainer(RUN, "none", card(),
-                      PAIRS(REWARDED, "lora", _i == 2 ? "true" : "false", "precision",
-                            precision[_i], "frozen_dtype", frozen[_i]));
+    hy_trainer *t = small_trainer(RUN, "none", card(),
+                                  PAIRS(REWARDED, "lora", _i == 2 ? "true" : "false", "precision",
+                                        precision[_i], "frozen_dtype", frozen[_i]));
     double first = 0, last = 0;
     for (int i = 0; i < 60; i++) {
         must(hy_trainer_step(t, &info));
@@ -73,7 +72,7 @@ START_TEST(places_change_no_bit) {
     hy_trainer_destroy(t);
     t = small_trainer(RUN, "none", card(),
                       PAIRS(REWARDED, "batch_size", "8", "weights_place", "pinned", "optim_place",
-                            "pinned", "recompute", _i ? "all" : "none", "streams",
+                            "pinned", "recompute", _i ? "all" : "none", "rollout_streams",
                             _i ? "3" : "0"));
     next_losses(t, 6, other);
     hy_trainer_destroy(t);
