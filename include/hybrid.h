@@ -370,6 +370,14 @@ static inline hy_status hy_trainer_step(hy_trainer *trainer, hy_step_info *info)
  * averaged weights it needs host memory for a copy of the weights. info may be NULL. */
 static inline hy_status hy_trainer_evaluate(hy_trainer *trainer, hy_eval_info *info);
 
+/* Sets the weights of a resumed run to start + scale x (checkpoint - start), where start is what the
+ * run began with: 1 gives the checkpoint's weights (their average, if the run averaged its last
+ * part), 0 the beginning. For measuring with hy_trainer_evaluate how far the direction of a run
+ * holds; hy_export writes such weights. The trainer can then not train or save. HY_ERR_INPUT: the
+ * run began with random weights, or with adapters; HY_ERR_STATE: several ranks, a custom model, or
+ * nothing was resumed. */
+hy_status hy_trainer_scale(hy_trainer *trainer, double scale);
+
 typedef struct hy_sample_options {
     const char *prompt; /* NULL or "": none */
     int32_t tokens;     /* how many to add */
@@ -437,6 +445,9 @@ typedef struct hy_export_options {
     /* Text, or other data, that a file for llama.cpp or an nf4 folder is calibrated with
      * (hy_export_evaluate); NULL: none. */
     const char *calibrate;
+    /* start + scale x (trained - start), where start is what the run began with; adapters that began
+     * at zero are multiplied. 0 or 1: the weights as trained. See hy_trainer_scale. */
+    double scale;
 } hy_export_options;
 
 /* Writes the weights of a checkpoint, or of the newest one in a run's folder, as a folder that

@@ -142,6 +142,9 @@ hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options
     HY_FAIL_IF(options->calibrate, HY_ERR_INPUT,
                "--calibrate needs a run or a model folder; merge the adapter into a folder first "
                "(--out FOLDER), and export that");
+    HY_FAIL_IF(options->scale != 0 && options->scale != 1, HY_ERR_INPUT,
+               "--scale is for runs; an adapter of PEFT is scaled by lora_alpha in its "
+               "adapter_config.json");
     HY_TRY(hy_export_check_out(options));
     HY_FAIL_IF(!adapter || !adapter[0], HY_ERR_INPUT, "the name of the adapter to merge is empty");
     hy_status status = open_pair(&p, adapter, options->base);
@@ -170,6 +173,9 @@ hy_status hy_export_model(const char *name, const hy_export_request *request) {
     HY_FAIL_IF(o->merge || o->onto || (o->base && o->base[0]), HY_ERR_INPUT,
                "%s is a model without adapters; --merge, --merge-onto and --base are for a run or "
                "for --adapter",
+               name);
+    HY_FAIL_IF(o->scale != 0 && o->scale != 1, HY_ERR_INPUT,
+               "%s is a model without a run, so what it began with is not known; --scale is for runs",
                name);
     hy_model_files kind;
     hy_shape shape;

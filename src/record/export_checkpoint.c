@@ -1,8 +1,4 @@
-/* export_checkpoint.c: writes a checkpoint as a folder for transformers. See hybrid.h.
- *
- * The checkpoint's config.cfg describes the model and weights.safetensors holds it under our
- * names. If the run averaged its last part, predictor.safetensors holds the sum. Nothing else of
- * the run is needed: no device is opened and no data is read. */
+/* export_checkpoint.c: writes a checkpoint as a folder for transformers. See hybrid.h. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -12,109 +8,21 @@
 #include "base/error.h"
 #include "base/say.h"
 #include "formats/checkpoint.h"
-#include "formats/safetensors.h"
-#include "hub/hf_load.h"
 #include "hub/merge.h"
 #include "hub/peft.h"
 #include "hub/requantise.h"
 #include "kernels/coded.h"
 #include "record/export.h"
 #include "record/record.h"
-#include "record/state_files.h"
+#include "record/saved_weights.h"
 #include "setup/setup.h"
-
-typedef struct saved {
-    char path[PATH_MAX]; /* of the checkpoint, absolute */
-    hy_saved_config config;
-    hy_model *model;
-    hy_safetensors *weights, *sum; /* the sum; NULL: nothing was averaged */
-    double scale;                  /* of the sum */
-    char *raw;
-    bool lacks_base; /* the checkpoint has only trained parameters, the base model has the others */
-    hy_weight_files base; /* files of the base model */
-    char base_path[HY_HF_PATH_MAX];
-} saved;
-
-enum { RAW_ELEMENTS = 1 << 20, WIDEST = 4 /* bytes of an element, at most */ };
-
-/* ---- opening it ------------------------------------------------------------------------------ */
-
-/* The checkpoint has every value of the run, so the preset and its files are not needed. */
-static hy_status open_saved(saved *s) {
-    hy_shape shape;
-    char path[HY_PATH_MAX];
-    HY_TRY(hy_checkpoint_read_config(s->path, &s->config));
-    const hy_settings *settings = hy_config_settings(s->config.config);
-    HY_TRY(hy_shape_from_settings(settings, &shape));
-    HY_TRY(hy_model_create(&shape, &s->model));
-    if (shape.adapter.rank > 0) HY_TRY(hy_settings_select(settings, s->model));
-    HY_TRY(hy_path_join(path, sizeof path, s->path, "weights.safetensors"));
-    HY_TRY(hy_safetensors_open(path, &s->weights));
-    HY_TRY(hy_checkpoint_lacks_base(s->path, &s->lacks_base));
-    return hy_checkpoint_open_sum(s->path, &s->sum, &s->scale);
-}
-
-/* ---- its tensors ----------------------------------------------------------------------------- */
-
-/* A parameter's average if it has one (frozen parameters have none), else its weights. */
-static const hy_safetensors_entry *entry_of(const saved *s, int32_t param,
-                                            const hy_safetensors **file) {
-    char name[HY_PARAM_NAME_MAX + 8];
-    snprintf(name, sizeof name, "tail.%s", s->model->params.list[param].name);
-    const hy_safetensors_entry *sum = s->sum ? hy_safetensors_find(s->sum, name) : NULL;
-    *file = sum ? s->sum : s->weights;
-    return sum ? sum : hy_safetensors_find(s->weights, s->model->params.list[param].name);
-}
-
-static hy_status check_tensors(const saved *s) {
-    for (int32_t i = 0; i < s->model->params.count; i++) {
-        const hy_param *param = &s->model->params.list[i];
-        const hy_safetensors *file;
-        const hy_safetensors_entry *e = entry_of(s, i, &file);
-        if (!e && s->lacks_base && !hy_is_adapter(param->kind)) continue;
-        HY_FAIL_IF(!e, HY_ERR_INPUT, "%s: the weights have no tensor %s", s->path, param->name);
-        bool is_known =
-            hy_is_real(e->dtype) || (hy_is_coded(e->dtype) && hy_scales_of(file, e->name));
-        HY_FAIL_IF(!is_known || e->bytes != hy_dtype_bytes(e->dtype, param->stored), HY_ERR_INPUT,
-                   "%s: %s has %llu bytes of %s, which does not match the model", s->path, e->name,
-                   (unsigned long long)e->bytes, hy_dtype_name(e->dtype));
-    }
-    return HY_OK;
-}
-
-static hy_status read_saved(void *context, int32_t param, int64_t first, int64_t count,
-                            float *out) {
-    saved *s = context;
-    const hy_safetensors *file;
-    const hy_safetensors_entry *e = entry_of(s, param, &file);
-    if (!e) return hy_weight_files_read(&s->base, param, first, count, out);
-    for (int64_t at = 0; at < count; at += RAW_ELEMENTS) {
-        int64_t some = count - at < RAW_ELEMENTS ? count - at : RAW_ELEMENTS;
-        HY_TRY(hy_read_floats(file, e, &s->model->params.list[param], first + at, some, out + at,
-                              s->raw));
-    }
-    for (int64_t i = 0; file == s->sum && i < count; i++) out[i] = (float)(out[i] * s->scale);
-    return HY_OK;
-}
-
-/* The type that the trained weights have. */
-static hy_dtype dtype_held(const saved *s) {
-    const hy_safetensors *file;
-    hy_dtype held = HY_BF16;
-    for (int32_t i = 0; i < s->model->params.count; i++) {
-        const hy_safetensors_entry *e = entry_of(s, i, &file);
-        if (e && e->dtype == HY_F32) return HY_F32;
-        if (e && !hy_is_coded(e->dtype)) held = e->dtype;
-    }
-    return held;
-}
 
 /* ---- what it began as ------------------------------------------------------------------------ */
 
 /* The model that the run started from: the copy in the run folder, its old path, or the path
  * that the caller names. Without it the export would lack the architecture, the tokenizer and
  * the end tokens. */
-static hy_status find_origin(const saved *s, const char *base, hy_settings *settings) {
+static hy_status find_origin(const hy_saved_weights *s, const char *base, hy_settings *settings) {
     char run[HY_PATH_MAX], path[HY_HF_PATH_MAX];
     hy_model_files kind;
     const char *model = base && base[0] ? base : s->config.model;
@@ -140,21 +48,6 @@ static hy_status find_origin(const saved *s, const char *base, hy_settings *sett
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-/* The files with the base weights of the adapters. */
-static hy_status open_base(saved *s, const hy_settings *settings,
-                           const hy_export_request *request) {
-    hy_model_files kind;
-    hy_settings known = *settings; /* --base names other files, but their weights must be equal */
-    char run[HY_PATH_MAX];
-    if (!known.kept.weights[0]) {
-        HY_TRY(hy_path_parent(run, sizeof run, s->path));
-        HY_TRY(hy_origin_read(run, &known.kept));
-    }
-    HY_TRY(hy_origin_find_weights(&known, &kind, s->base_path));
-    HY_TRY(hy_export_check_apart(request, s->base_path));
-    return hy_weight_files_open(s->base_path, s->model, &s->base);
-}
-
 /* The weights that adapters are added to: the base as quantised in training, or the files. */
 typedef struct merging {
     hy_requantise base;
@@ -162,7 +55,7 @@ typedef struct merging {
 } merging;
 
 /* Did training use quantised weights? */
-static bool was_coded(const saved *s) {
+static bool was_coded(const hy_saved_weights *s) {
     bool is_any = false;
     for (int32_t i = 0; i < s->model->params.count; i++) {
         is_any |= hy_is_coded(hy_params_stored(&s->model->params, i, HY_F32));
@@ -170,7 +63,7 @@ static bool was_coded(const saved *s) {
     return is_any;
 }
 
-static hy_status choose_onto(const saved *s, const char *onto, bool *as_files) {
+static hy_status choose_onto(const hy_saved_weights *s, const char *onto, bool *as_files) {
     *as_files = onto && strcmp(onto, "folder") == 0;
     HY_FAIL_IF(onto && !*as_files && strcmp(onto, "trained") != 0, HY_ERR_INPUT,
                "--merge-onto is %.40s; accepted: trained, folder", onto);
@@ -182,7 +75,7 @@ static hy_status choose_onto(const saved *s, const char *onto, bool *as_files) {
 }
 
 /* Says which weights the adapters were merged into, and how to compare them with the others. */
-static void report_base(const saved *s, bool as_files, const hy_observer *observer) {
+static void report_base(const hy_saved_weights *s, bool as_files, const hy_observer *observer) {
     const char *from = s->lacks_base ? s->base_path : s->path;
     const char *name = hy_settings_frozen_name(hy_config_settings(s->config.config));
     const char *type = name[0] ? name : "the types of its groups";
@@ -203,24 +96,24 @@ static void report_base(const saved *s, bool as_files, const hy_observer *observ
                   hint);
 }
 
-static hy_status begin_merge(saved *s, const hy_export_request *request,
+static hy_status begin_merge(hy_saved_weights *s, const hy_export_request *request,
                              const hy_settings *settings, bool *as_files, merging *m) {
     const hy_shape *shape = &s->model->shape;
     const hy_params *params = &s->model->params;
     HY_FAIL_IF(shape->adapter.rank == 0, HY_ERR_INPUT, "%s has no adapters to merge", s->path);
     HY_TRY(choose_onto(s, request->options->onto, as_files));
-    if (s->lacks_base) HY_TRY(open_base(s, settings, request));
+    if (s->lacks_base) HY_TRY(hy_saved_weights_open_base(s, settings));
     /* Quantised values, of the checkpoint or of the folder, are decoded. */
     bool is_recoded = s->lacks_base && !*as_files && !s->base.keeps_codes;
-    m->base = hy_requantise_begin(params, read_saved, s);
-    m->sum = hy_merge_begin(shape, params, is_recoded ? hy_requantise_read : read_saved,
+    m->base = hy_requantise_begin(params, hy_saved_weights_read, s);
+    m->sum = hy_merge_begin(shape, params, is_recoded ? hy_requantise_read : hy_saved_weights_read,
                             is_recoded ? (void *)&m->base : s);
     return HY_OK;
 }
 
 /* ---- all together ---------------------------------------------------------------------------- */
 
-static hy_status write_model(saved *s, const hy_export_request *request) {
+static hy_status write_model(hy_saved_weights *s, const hy_export_request *request) {
     const hy_export_options *options = request->options;
     hy_settings settings = *hy_config_settings(s->config.config);
     hy_export_plan plan;
@@ -228,19 +121,19 @@ static hy_status write_model(saved *s, const hy_export_request *request) {
     hy_dtype_choice dtype;
     HY_TRY(hy_export_choose_dtype(options, &dtype));
     HY_TRY(find_origin(s, options->base, &settings));
-    HY_TRY(hy_export_prepare(&settings, dtype, dtype_held(s), &plan));
+    HY_TRY(hy_export_prepare(&settings, dtype, hy_saved_weights_dtype(s), &plan));
     HY_TRY(hy_export_check_apart(request, plan.source));
     HY_TRY(hy_prompt_format_read_run(s->path, &plan.prompt));
-    s->raw = malloc((size_t)RAW_ELEMENTS * WIDEST);
-    if (!s->raw) return hy_fail(HY_ERR_MEMORY, "not enough memory to write a model");
+    if (options->scale != 0) HY_TRY(hy_saved_weights_scale(s, &settings, options->scale));
     bool is_merged = options->merge || options->onto, as_files = false;
     bool is_adapter = s->model->shape.adapter.rank > 0 && !is_merged;
-    if (is_adapter) plan.dtype = hy_dtype_chosen(dtype, dtype_held(s));
+    if (is_adapter) plan.dtype = hy_dtype_chosen(dtype, hy_saved_weights_dtype(s));
     merging merge = {0};
     if (is_merged) HY_TRY(begin_merge(s, request, &settings, &as_files, &merge));
+    if (s->base_path[0]) HY_TRY(hy_export_check_apart(request, s->base_path));
     hy_export_base_name(settings.lora.base[0] ? settings.lora.base : settings.model, name);
     hy_hf_writing writing = hy_export_writing(request);
-    writing.read = is_merged ? hy_merge_read : read_saved;
+    writing.read = is_merged ? hy_merge_read : hy_saved_weights_read;
     writing.context = is_merged ? (void *)&merge.sum : s;
     writing.is_adapter = is_adapter;
     writing.base = name;
@@ -264,19 +157,13 @@ hy_status hy_export_find(const char *name, const hy_observer *observer, char pat
 }
 
 hy_status hy_export_checkpoint(const char *checkpoint, const hy_export_request *request) {
-    saved s = {0};
+    hy_saved_weights s = {0};
     HY_TRY(hy_export_check_out(request->options));
     if (hy_export_is_model(checkpoint)) return hy_export_model(checkpoint, request);
     HY_TRY(hy_export_find(checkpoint, request->observer, s.path));
-    hy_status status = open_saved(&s);
-    if (status == HY_OK) status = check_tensors(&s);
+    hy_status status = hy_saved_weights_open(&s);
     if (status == HY_OK) status = write_model(&s, request);
-    free(s.raw);
-    hy_weight_files_close(&s.base);
-    hy_safetensors_close(s.weights);
-    hy_safetensors_close(s.sum);
-    hy_model_destroy(s.model);
-    hy_saved_config_free(&s.config);
+    hy_saved_weights_close(&s);
     return status;
 }
 

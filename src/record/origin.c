@@ -158,13 +158,13 @@ hy_status hy_origin_find_weights(const hy_settings *s, hy_model_files *kind,
                                  char path[HY_HF_PATH_MAX]) {
     hy_status status = hy_settings_base_files(s, kind, path);
     HY_FAIL_IF(status != HY_OK || *kind == HY_FILES_NONE, HY_ERR_INPUT,
-               "the adapters' base model, %s, was not found; name its folder (--base FOLDER)",
+               "the base model, %s, was not found; name its folder (--base FOLDER)",
                s->lora.base[0] ? s->lora.base : s->model);
     hy_kept_origin now = {.kind = *kind};
     HY_TRY(look_at_weights(path, &now));
     bool is_same = !s->kept.weights[0] || strcmp(now.weights, s->kept.weights) == 0;
     HY_FAIL_IF(!is_same, HY_ERR_INPUT,
-               "the weights in %s are not the base weights that the adapters were trained with",
+               "the weights in %s are not the base weights that the run was trained with",
                path);
     return HY_OK;
 }

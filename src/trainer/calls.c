@@ -13,6 +13,7 @@
 #include "trainer/recovery.h"
 #include "trainer/run.h"
 #include "trainer/saving.h"
+#include "trainer/scale.h"
 #include "trainer/summary.h"
 
 hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer,
@@ -22,7 +23,7 @@ hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer
 
 hy_status hy_trainer_step_sized(hy_trainer *t, hy_step_info *info, size_t size) {
     hy_step_info step;
-    HY_TRY(hy_trainer_must_run(t));
+    HY_TRY(hy_trainer_must_train(t));
     hy_status status = hy_trainer_advance(t, &step);
     if (status == HY_OK) hy_copy_sized(info, size, &step, sizeof step);
     return hy_ranks_fail(t, hy_trainer_hand_back(t, status));
@@ -36,8 +37,12 @@ hy_status hy_trainer_evaluate_sized(hy_trainer *t, hy_eval_info *info, size_t si
 }
 
 hy_status hy_trainer_save(hy_trainer *t) {
-    HY_TRY(hy_trainer_must_have_state(t));
+    HY_TRY(t->is_scaled ? hy_trainer_must_train(t) : hy_trainer_must_have_state(t));
     return hy_trainer_retry(t, hy_trainer_write_checkpoint);
+}
+
+hy_status hy_trainer_scale(hy_trainer *t, double scale) {
+    return hy_trainer_hand_back(t, hy_trainer_set_scale(t, scale));
 }
 
 void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->status.stop_requested, true); }

@@ -335,7 +335,7 @@ static hy_status run(hy_trainer *t) {
 }
 
 hy_status hy_trainer_run(hy_trainer *t) {
-    HY_TRY(hy_trainer_must_run(t));
+    HY_TRY(hy_trainer_must_train(t));
     t->status.save_clock = hy_clock();
     return hy_ranks_fail(t, hy_trainer_hand_back(t, run(t)));
 }

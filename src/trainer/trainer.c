@@ -33,6 +33,13 @@ hy_status hy_trainer_must_run(const hy_trainer *t) {
     return HY_OK;
 }
 
+hy_status hy_trainer_must_train(const hy_trainer *t) {
+    HY_TRY(hy_trainer_must_run(t));
+    HY_FAIL_IF(t->is_scaled, HY_ERR_STATE,
+               "the weights were scaled (hy_trainer_scale), so the run can only be measured");
+    return HY_OK;
+}
+
 hy_status hy_trainer_refuse(const hy_trainer *t, hy_status status) {
     bool is_plan = t->status.life == HY_LIFE_PLAN;
     if (status == HY_OK || status == HY_ERR_MEMORY || !is_plan) return status;

@@ -12,6 +12,7 @@
  *   step, evaluate                             an optimizer step, a validation
  *   window, provider_weights                   what steps and jumps share; weights of a provider
  *   recovery, steering                         after memory ran out; while memory is short
+ *   scale                                      a finished run's weights, scaled
  *   resize                                     another plan during a run
  *   saving, monitor                            checkpoints; reports on memory
  *   recording, model_provider                  the record; our model as a provider
@@ -49,6 +50,7 @@ struct hy_trainer {
     /* Tested only for "" (the run is not saved), on every rank; record->out is the current path. */
     char folder[HY_PATH_MAX];
     char resumed[HY_PATH_MAX]; /* the checkpoint that the run continues from; "": none */
+    bool is_scaled;            /* scale.c changed the weights, so the run cannot continue */
 };
 
 /* ---- trainer.c: what any part of a run may ask about it -------------------------------------- */
@@ -60,6 +62,8 @@ void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...
 hy_status hy_trainer_must_have_state(const hy_trainer *t);
 /* HY_ERR_STATE: as above, or there is no memory for forward and backward. */
 hy_status hy_trainer_must_run(const hy_trainer *t);
+/* HY_ERR_STATE: as above, or the weights were scaled: the run can neither go on nor be saved. */
+hy_status hy_trainer_must_train(const hy_trainer *t);
 /* What a run refuses, a plan only warns of: a folder may be planned before its weights are here. */
 hy_status hy_trainer_refuse(const hy_trainer *t, hy_status status);
 /* HY_ERR_STATE: `what` needs the engine's passes. */

@@ -77,7 +77,7 @@ test_adapters_beside_a_file_are_merged_into_it() {
     printf x | dd of=other.gguf bs=1 seek=$(($(wc -c < other.gguf) - 40)) conv=notrunc 2> /dev/null
     run_other hybrid-export tuned --merge --base other.gguf --out three
     expect_code 2
-    expect_err "are not the base weights that the adapters were trained with"
+    expect_err "are not the base weights that the run was trained with"
 }
 
 test_a_file_answers_and_shows_rows() {
