@@ -160,7 +160,8 @@ hy_status hy_trainer_validate(hy_trainer *t, double *loss) {
                task == HY_LOSS_POLICY ? "rows"
                : has_answers          ? "pairs"
                                       : "tokens",
-               is_part ? "--eval-batches 0 measures all held-out data"
+               is_part && task == HY_LOSS_POLICY ? "--eval-prompts 0 answers all of them"
+               : is_part                         ? "--eval-batches 0 measures all held-out data"
                        : "--val-fraction or --val-data holds out more");
     }
     compare(t, comparable, info.is_final);

@@ -13,6 +13,7 @@
 #include "formats/checkpoint.h"
 #include "trainer/policy_batches.h"
 #include "trainer/recovery.h"
+#include "trainer/resumed_rewards.h"
 #include "trainer/rollouts.h"
 
 typedef struct reward_provider {
@@ -44,7 +45,10 @@ static reward_provider *of(hy_provider *p) { return (reward_provider *)p; }
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 static hy_status open_data(hy_provider *p, hy_trainer *t) {
+    char path[HY_PATH_MAX];
     HY_TRY(hy_rollouts_check(t));
+    HY_TRY(hy_path_join(path, sizeof path, t->resumed, FILE_NAME));
+    HY_TRY(hy_trainer_check_resumed_rewards(t, hy_path_exists(path)));
     return hy_model_provider.ops->open(p, t);
 }
 
