@@ -1,0 +1,351 @@
+/* test_trainer_rewards_failures.c: runs that learn from rewards: programs that fail, stops, rows
+ * and settings that are refused. */
+#include "reward_rows.h"
+
+/* ---- a program that fails -------------------------------------------------------------------- */
+
+/* Rewards are the bytes of a line, unless a file in the folder asks for something else. */
+static const char program_text[] = "while read -r line; do\n"
+                                   "  [ -e \"$1/die\" ] && exit 3\n"
+                                   "  [ -e \"$1/hang\" ] && sleep 30\n"
+                                   "  [ -e \"$1/few\" ] && exec sleep 30\n"
+                                   "  if [ -e \"$1/words\" ]; then echo nonsense; continue; fi\n"
+                                   "  [ -e \"$1/broken\" ] && echo '{\"rewards\": 1}' && continue\n"
+                                   "  echo ${#line}\n"
+                                   "done\n";
+
+static const struct {
+    const char *what;
+    hy_status status;
+    const char *why;
+} failures[] = {
+    {"die", HY_ERR_IO, "3"},
+    {"hang", HY_ERR_IO, "0.3"},
+    {"few", HY_ERR_IO, "0.3"},
+    {"words", HY_ERR_INPUT, "nonsense"},
+    {"broken", HY_ERR_INPUT, "rewards"},
+};
+enum { FAILURES = sizeof failures / sizeof failures[0] };
+
+static void set_failure(const char *what, bool is_on) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", reward_folder, what);
+    if (is_on)
+        must(hy_file_write_atomic(path, "", 0));
+    else
+        ck_assert_int_eq(remove(path), 0);
+}
+
+static void write_program(char command[700]) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/score.sh", reward_folder);
+    must(hy_file_write_atomic(path, program_text, strlen(program_text)));
+    snprintf(command, 700, "sh %s %s", path, reward_folder);
+}
+
+/* The run stops with a checkpoint, which resumes to the bits of an undisturbed run; so does the same
+ * trainer, when the program works again. */
+START_TEST(a_program_that_fails_loses_nothing) {
+    char out[256], command[700];
+    reward_step straight[6], again[6];
+    hy_step_info info;
+    write_program(command);
+    temp_folder(out);
+    const char *const *pairs =
+        REWARDED("reward_program", command, "reward_seconds", "0.3", "steps", "6");
+    first_rewards(pairs, 6, straight);
+    hy_trainer *t = small_trainer(REWARDS_RUN, out, NULL, pairs);
+    next_rewards(t, 3, again);
+    set_failure(failures[_i].what, true);
+    must_fail(hy_trainer_step(t, &info), failures[_i].status, failures[_i].why);
+    must_fail(hy_trainer_run(t), failures[_i].status, "--resume continues it");
+    hy_trainer_destroy(t);
+    set_failure(failures[_i].what, false);
+    t = resumed_rewards(out, pairs);
+    next_rewards(t, 3, again + 3);
+    ck_assert(are_same_steps(straight, again, 6));
+    hy_trainer_destroy(t);
+    remove_folder(out);
+}
+END_TEST
+
+/* Scores in the journal are used again: the program is not asked. */
+START_TEST(a_resumed_run_does_not_score_twice) {
+    char out[256], command[700];
+    reward_step straight[5], again[3];
+    hy_step_info info;
+    write_program(command);
+    temp_folder(out);
+    const char *const *pairs = REWARDED("reward_program", command, "reward_seconds", "0.3");
+    hy_trainer *t = small_trainer(REWARDS_RUN, out, NULL, pairs);
+    next_rewards(t, 2, straight);
+    must(hy_trainer_save(t));
+    next_rewards(t, 3, straight + 2);
+    hy_trainer_destroy(t);
+    set_failure("die", true);
+    t = resumed_rewards(out, pairs);
+    next_rewards(t, 3, again);
+    ck_assert(are_same_steps(straight + 2, again, 3));
+    must_fail(hy_trainer_step(t, &info), HY_ERR_IO, "3");
+    hy_trainer_destroy(t);
+    remove_folder(out);
+}
+END_TEST
+
+/* ---- stops ----------------------------------------------------------------------------------- */
+
+typedef struct stopper {
+    hy_trainer *trainer;
+    int64_t done; /* steps */
+    int64_t stops_after;
+    bool has_stopped;
+} stopper;
+
+static void count_step(void *user, const hy_step_info *info) {
+    ((stopper *)user)->done = info->step;
+}
+
+static void stop_there(void *user, const char *what, double share) {
+    stopper *s = user;
+    if (strcmp(what, "generating answers") != 0 || s->done < s->stops_after || share > 0.5) return;
+    s->has_stopped = true;
+    hy_trainer_request_stop(s->trainer);
+}
+
+/* In the middle of a rollout: the run saves itself, and nothing of its course changes. */
+START_TEST(a_stop_breaks_off_a_rollout) {
+    char out[256];
+    reward_step straight[6], again[6];
+    const char *const *pairs = REWARDED(LETTERS, "steps", "6", "iterations", _i ? "2" : "1",
+                                        "rollout_streams", "2", "eval_every", "0");
+    stopper s = {.stops_after = _i ? 2 : 3};
+    hy_observer observer = {.user = &s, .on_step = count_step, .on_progress = stop_there};
+    temp_folder(out);
+    first_rewards(pairs, 6, straight);
+    hy_config *config = small_run(REWARDS_RUN, out, pairs);
+    must(hy_trainer_create(config, &observer, &s.trainer));
+    hy_config_destroy(config);
+    ck_assert_int_eq(hy_trainer_run(s.trainer), HY_STOPPED);
+    ck_assert(s.has_stopped);
+    ck_assert_int_eq(s.done, s.stops_after);
+    hy_trainer_destroy(s.trainer);
+    hy_trainer *t = resumed_rewards(out, pairs);
+    int left = 6 - (int)s.done;
+    next_rewards(t, left, again);
+    ck_assert(are_same_steps(straight + s.done, again, left));
+    hy_trainer_destroy(t);
+    remove_folder(out);
+}
+END_TEST
+
+/* ---- resuming with other settings ------------------------------------------------------------ */
+
+START_TEST(settings_that_may_not_change_are_named) {
+    static const struct {
+        const char *key, *value, *why; /* NULL: it may change */
+    } cases[] = {
+        {"iterations", "3", "grpo.iterations was 2 when this was saved and is 3 now"},
+        {"samples", "8", "grpo.samples was 4 when this was saved and is 8 now"},
+        {"prompts", "2", "grpo.prompts was 4 when this was saved and is 2 now"},
+        {"answer_tokens", "29", "grpo.answer_tokens and grpo.reward decide which rows are kept"},
+        {"task", "next-token", "was"},
+        {"reward", "regex:[n-z]", NULL},
+        {"answer_tokens", "4", NULL},
+        {"clip", "0.3", NULL},
+    };
+    char out[256];
+    reward_step steps[3];
+    temp_folder(out);
+    hy_trainer *t =
+        small_trainer(REWARDS_RUN, out, NULL, REWARDED(LETTERS, "iterations", "2", "steps", "9"));
+    next_rewards(t, 3, steps);
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        hy_config *config = small_run(REWARDS_RUN " resume auto", out,
+                                      REWARDED(LETTERS, "iterations", "2", "steps", "9",
+                                               cases[i].key, cases[i].value));
+        if (cases[i].why) {
+            must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, cases[i].why);
+        } else {
+            must(hy_trainer_create(config, NULL, &t));
+            next_rewards(t, 3, steps);
+            hy_trainer_destroy(t);
+        }
+        hy_config_destroy(config);
+    }
+    remove_folder(out);
+}
+END_TEST
+
+/* After all updates with its answers were made, a run goes on with other sizes. */
+START_TEST(sizes_may_change_between_rollouts) {
+    char out[256];
+    reward_step steps[4];
+    hy_step_info info;
+    temp_folder(out);
+    hy_trainer *t = small_trainer(REWARDS_RUN, out, NULL, REWARDED(LETTERS, "iterations", "2"));
+    next_rewards(t, 4, steps);
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+    t = resumed_rewards(
+        out, REWARDED(LETTERS, "iterations", "2", "prompts", "2", "samples", "8"));
+    for (int i = 0; i < 3; i++) must(hy_trainer_step(t, &info));
+    ck_assert_double_eq(info.rewards.reward * 16, (double)(int)(info.rewards.reward * 16));
+    hy_trainer_destroy(t);
+    remove_folder(out);
+}
+END_TEST
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static const char *write_file(const char *name, const char *text) {
+    static char path[512];
+    snprintf(path, sizeof path, "%s/%s", reward_folder, name);
+    must(hy_file_write_atomic(path, text, strlen(text)));
+    return path;
+}
+
+static void refuse(const char *const *pairs, const char *why) {
+    hy_trainer *t;
+    hy_config *config = small_run(REWARDS_RUN, "none", pairs);
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, why);
+    hy_config_destroy(config);
+}
+
+/* Before the first step, not when a rollout reaches the row. */
+START_TEST(rows_that_cannot_be_compared_are_named) {
+    static const char good[] = "{\"prompt\": \"1+1=\", \"answer\": \"2\"}\n";
+    static const struct {
+        const char *reward, *row, *why;
+    } cases[] = {
+        {"exact", "{\"prompt\": \"a\"}", "rows.jsonl:2: the row has no answer"},
+        {"exact", "{\"prompt\": \"a\", \"answer\": [1]}", "rows.jsonl:2: the row has no answer"},
+        {"length:3; boxed", "{\"prompt\": \"a\"}", "reward boxed compares with; expected answer, "},
+        {"number", "{\"prompt\": \"a\", \"answer\": \"two\"}", "\"two\" has no number"},
+        {"contains", "{\"prompt\": \"a\", \"answer\": \" \"}", "rows.jsonl:2: reward contains"},
+        {"number", "{\"answer\": \"2\"}", "rows.jsonl:2: \"prompt\" is missing"},
+        {"number", "{\"prompt\": \"\", \"answer\": \"2\"}", "rows.jsonl:2: the prompt is empty"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[600];
+        snprintf(text, sizeof text, "%s%s\n%s%s", good, cases[i].row, good, good);
+        const char *path = write_file("rows.jsonl", text);
+        refuse(PAIRS("data", path, "reward", cases[i].reward, "bad_rows", "stop"), cases[i].why);
+        /* Skipped by default, with their number. */
+        hy_trainer *t = small_trainer(REWARDS_RUN, "none", NULL,
+                                      PAIRS("data", path, "reward", cases[i].reward, "prompts",
+                                            "2", "val_fraction", "0", "steps", "3"));
+        reward_step steps[3];
+        next_rewards(t, 3, steps);
+        hy_trainer_destroy(t);
+        /* Other rewards take a row without an answer. */
+        if (i > 1) continue;
+        t = small_trainer(REWARDS_RUN, "none", NULL,
+                          PAIRS("data", path, LETTERS, "bad_rows", "stop", "steps", "3"));
+        hy_trainer_destroy(t);
+    }
+    refuse(PAIRS("data", write_file("none.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n"),
+                 "reward", "exact"),
+           "line 1: the row has no answer");
+}
+END_TEST
+
+static void note_drops(void *user, hy_message_level level, const char *text) {
+    if (level == HY_WARNING && strstr(text, "dropped ")) snprintf(user, 300, "%.299s", text);
+}
+
+/* The window has room for the prompt and answer_tokens: 27 + 6 tokens, of which the last is only a
+ * target. */
+START_TEST(prompts_that_fill_the_window_are_dropped_and_counted) {
+    char text[300] = "", dropped[300] = "";
+    for (int i = 26; i <= 29; i++)
+        sprintf(text + strlen(text), "{\"prompt\": \"%.*s\"}\n", i, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+    hy_observer observer = {.user = dropped, .on_message = note_drops};
+    hy_trainer *t;
+    hy_config *config = small_run(REWARDS_RUN, "none",
+                                  PAIRS("data", write_file("long.jsonl", text), LETTERS, "steps",
+                                        "2", "val_fraction", "0"));
+    must(hy_trainer_create(config, &observer, &t));
+    ck_assert_ptr_nonnull(strstr(dropped, "dropped 2 of 4 rows"));
+    ck_assert_ptr_nonnull(strstr(dropped, "2: the prompt has more than 27 tokens"));
+    reward_step steps[2];
+    next_rewards(t, 2, steps);
+    hy_trainer_destroy(t);
+    hy_config_destroy(config);
+}
+END_TEST
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+START_TEST(what_cannot_be_trained_is_named) {
+    const struct {
+        const char *const *pairs;
+        const char *why;
+    } cases[] = {
+        {REWARDED("seed", "1"), "there are none; name a check"},
+        {REWARDED("reward", "exakt"), "did you mean exact"},
+        {REWARDED("reward", "regex:["), "grpo.reward: reward \"regex:[\""},
+        {REWARDED(LETTERS, "answer_tokens", "32"), "grpo.answer_tokens is 32"},
+        {REWARDED(LETTERS, "kl", "0.1"), "train only adapters (--lora), or use --kl 0"},
+        {REWARDED(LETTERS, "step_tokens", "4096"), "train.step_tokens is 4096"},
+        {REWARDED(LETTERS, "steps", "0", "tokens", "4096"), "train.tokens is 4096"},
+        {REWARDED(LETTERS, "eval_batches", "2"), "set grpo.eval_prompts"},
+        {REWARDED(LETTERS, "loss_on", "all"), "loss_on is all"},
+        {REWARDED(LETTERS, "stream_rows", "on"), "stream_rows is on"},
+        {PAIRS("data", "builtin", LETTERS), "the built-in text has no prompts"},
+        {PAIRS("data", write_file("text.txt", "once upon a time, once upon a time\n"), LETTERS),
+         "own answers to prompts"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        refuse(cases[i].pairs, cases[i].why);
+    hy_trainer *t;
+    hy_config *config = small_run(REWARDS_RUN, "none", REWARDED(LETTERS));
+    must_fail(hy_trainer_plan_ranks(config, 2, false, NULL, &t), HY_ERR_INPUT,
+              "accepted: one rank");
+    hy_config_destroy(config);
+}
+END_TEST
+
+static void note_warning(void *user, hy_message_level level, const char *text) {
+    if (level == HY_WARNING && strstr(text, "has no effect")) snprintf(user, 300, "%.299s", text);
+}
+
+START_TEST(settings_of_other_tasks_have_no_effect) {
+    static const char *const cases[][4] = {
+        {"grpo", "beta", "0.3", "preference.beta has no effect: the task is grpo"},
+        {"grpo", "reference", "once", "preference.reference has no effect: the task is grpo"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char warned[300] = "";
+        hy_observer observer = {.user = warned, .on_message = note_warning};
+        hy_trainer *t;
+        hy_config *config = small_run(REWARDS_RUN, "none",
+                                      REWARDED(LETTERS, cases[i][1], cases[i][2]));
+        must(hy_trainer_create(config, &observer, &t));
+        ck_assert_msg(strstr(warned, cases[i][3]) != NULL, "%s", warned);
+        hy_trainer_destroy(t);
+        hy_config_destroy(config);
+    }
+}
+END_TEST
+
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("trainer: rewards, failures");
+    TCase *cases = tcase_create("failures");
+    tcase_set_timeout(cases, 120);
+    tcase_add_checked_fixture(cases, write_reward_rows, drop_reward_rows);
+    tcase_add_loop_test(cases, a_program_that_fails_loses_nothing, 0, FAILURES);
+    tcase_add_test(cases, a_resumed_run_does_not_score_twice);
+    tcase_add_loop_test(cases, a_stop_breaks_off_a_rollout, 0, 2);
+    tcase_add_test(cases, settings_that_may_not_change_are_named);
+    tcase_add_test(cases, sizes_may_change_between_rollouts);
+    tcase_add_test(cases, rows_that_cannot_be_compared_are_named);
+    tcase_add_test(cases, prompts_that_fill_the_window_are_dropped_and_counted);
+    tcase_add_test(cases, what_cannot_be_trained_is_named);
+    tcase_add_test(cases, settings_of_other_tasks_have_no_effect);
+    suite_add_tcase(suite, cases);
+    return suite;
+}
+
+HY_TEST_MAIN(make_suite)
