@@ -17,8 +17,8 @@ static inline void write_reward_rows(void) {
     hy_text text = {0};
     temp_folder(reward_folder);
     for (int i = 0; i < 60; i++)
-        hy_text_addf(&text, "{\"prompt\": \"%d+%d=\", \"answer\": \"%d\"}\n", i % 10, i % 7,
-                     i % 10 + i % 7);
+        hy_text_addf(&text, "{\"prompt\": \"%d+%d=%s\", \"answer\": \"%d\"}\n", i % 10, i % 7,
+                     i % 10 == 9 ? "?" : "", i % 10 + i % 7);
     snprintf(reward_rows, sizeof reward_rows, "%s/prompts.jsonl", reward_folder);
     must(hy_file_write_atomic(reward_rows, text.data, text.size));
     hy_text_free(&text);

@@ -36,17 +36,17 @@ static void set_failure(const char *what, bool is_on) {
         ck_assert_int_eq(remove(path), 0);
 }
 
-static void write_program(char command[700]) {
+static void write_program(char command[1024]) {
     char path[512];
     snprintf(path, sizeof path, "%s/score.sh", reward_folder);
     must(hy_file_write_atomic(path, program_text, strlen(program_text)));
-    snprintf(command, 700, "sh %s %s", path, reward_folder);
+    snprintf(command, 1024, "sh %s %s", path, reward_folder);
 }
 
 /* The run stops with a checkpoint, which resumes to the bits of an undisturbed run; so does the same
  * trainer, when the program works again. */
 START_TEST(a_program_that_fails_loses_nothing) {
-    char out[256], command[700];
+    char out[256], command[1024];
     reward_step straight[6], again[6];
     hy_step_info info;
     write_program(command);
@@ -71,7 +71,7 @@ END_TEST
 
 /* Scores in the journal are used again: the program is not asked. */
 START_TEST(a_resumed_run_does_not_score_twice) {
-    char out[256], command[700];
+    char out[256], command[1024];
     reward_step straight[5], again[3];
     hy_step_info info;
     write_program(command);
@@ -148,7 +148,6 @@ START_TEST(settings_that_may_not_change_are_named) {
         {"samples", "8", "grpo.samples was 4 when this was saved and is 8 now"},
         {"prompts", "2", "grpo.prompts was 4 when this was saved and is 2 now"},
         {"answer_tokens", "29", "grpo.answer_tokens and grpo.reward decide which rows are kept"},
-        {"task", "next-token", "was"},
         {"reward", "regex:[n-z]", NULL},
         {"answer_tokens", "4", NULL},
         {"clip", "0.3", NULL},
@@ -174,6 +173,25 @@ START_TEST(settings_that_may_not_change_are_named) {
         }
         hy_config_destroy(config);
     }
+    remove_folder(out);
+}
+END_TEST
+
+/* A run on the texts of rows does not become one on rewards of answers to them. */
+START_TEST(a_run_keeps_its_task) {
+    char out[256];
+    double losses[2];
+    hy_trainer *t;
+    temp_folder(out);
+    t = small_trainer(REWARDS_RUN, out, NULL,
+                      REWARDED("task", "next-token", "columns", "completion=answer"));
+    next_losses(t, 2, losses);
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+    hy_config *config = small_run(REWARDS_RUN " resume auto", out, REWARDED(LETTERS));
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT,
+              "task was next-token when this was saved and is grpo now");
+    hy_config_destroy(config);
     remove_folder(out);
 }
 END_TEST
@@ -339,6 +357,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, a_resumed_run_does_not_score_twice);
     tcase_add_loop_test(cases, a_stop_breaks_off_a_rollout, 0, 2);
     tcase_add_test(cases, settings_that_may_not_change_are_named);
+    tcase_add_test(cases, a_run_keeps_its_task);
     tcase_add_test(cases, sizes_may_change_between_rollouts);
     tcase_add_test(cases, rows_that_cannot_be_compared_are_named);
     tcase_add_test(cases, prompts_that_fill_the_window_are_dropped_and_counted);
