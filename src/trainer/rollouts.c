@@ -193,7 +193,7 @@ static hy_status add_text(const hy_rollouts *r, scoring *s, const int32_t *token
 
 /* Fills in the items. Texts are offsets first, because s->text moves while it grows. */
 static hy_status describe_answers(const hy_rollouts *r, scoring *s, size_t rows, size_t samples) {
-    s->text.size = 0;
+    hy_text_clear(&s->text);
     for (size_t i = 0; i < rows * samples; i++) {
         const hy_rollout_answer *a = &s->answers[i];
         const hy_prompt_row *row = &s->rows[i / samples];
