@@ -16,7 +16,7 @@ static char reward_folder[256], reward_rows[512];
 static inline void write_reward_rows(void) {
     hy_text text = {0};
     temp_folder(reward_folder);
-    for (int i = 0; i < 60; i++)
+    for (int i = 0; i < 120; i++)
         hy_text_addf(&text, "{\"prompt\": \"%d+%d=%s\", \"answer\": \"%d\"}\n", i % 10, i % 7,
                      i % 10 == 9 ? "?" : "", i % 10 + i % 7);
     snprintf(reward_rows, sizeof reward_rows, "%s/prompts.jsonl", reward_folder);

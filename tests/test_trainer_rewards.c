@@ -14,10 +14,10 @@ START_TEST(a_run_learns) {
     hy_eval_info before, after;
     reward_step steps[40];
     double first = 0, last = 0;
-    hy_trainer *t = small_trainer(
-        REWARDS_RUN, "none", NULL,
-        REWARDED(LETTERS, "grpo_loss", losses[_i], "reward_scale", scales[_i], "lora",
-                 _i == 3 ? "true" : "false", "lr", _i == 3 ? "5e-2" : "1e-2"));
+    hy_trainer *t =
+        small_trainer(REWARDS_RUN, "none", NULL,
+                      REWARDED(LETTERS, "grpo_loss", losses[_i], "reward_scale", scales[_i], "lora",
+                               _i == 3 ? "true" : "false", "lr", _i == 3 ? "5e-2" : "1e-2"));
     must(hy_trainer_evaluate(t, &before));
     next_rewards(t, 40, steps);
     must(hy_trainer_evaluate(t, &after));
@@ -25,7 +25,7 @@ START_TEST(a_run_learns) {
     for (int i = 35; i < 40; i++) last += steps[i].reward / 5;
     ck_assert_double_lt(first, 0.5);
     ck_assert_double_gt(last, first + (_i == 3 ? 0.1 : 0.3));
-    ck_assert_int_eq(after.row_scores.rewarded_rows, 12);
+    ck_assert_int_eq(after.row_scores.rewarded_rows, 24);
     ck_assert_double_eq(after.loss, -after.row_scores.val_reward);
     if (_i < 3) /* the most likely letters of adapters change later */
         ck_assert_double_gt(after.row_scores.val_reward, before.row_scores.val_reward);
@@ -155,25 +155,24 @@ START_TEST(some_equal_groups_are_counted) {
 }
 END_TEST
 
+/* Answers of one token are nearly all cut: then there is nothing to learn from. */
 START_TEST(answers_that_were_cut_can_be_skipped) {
-    hy_step_info info;
     for (int skips = 0; skips < 2; skips++) {
-        double norm = 0, tokens = 0;
-        hy_trainer *t = small_trainer(
-            REWARDS_RUN, "none", NULL,
-            REWARDED("reward", "regex:[a-m]", "answer_tokens", "2", "skip_cut",
-                     skips ? "true" : "false", "prompts", "8", "samples", "8"));
-        for (int i = 0; i < 4; i++) {
+        int all_cut = 0;
+        hy_trainer *t = small_trainer(REWARDS_RUN, "none", NULL,
+                                      REWARDED("reward", "regex:[a-z]", "answer_tokens", "1",
+                                               "skip_cut", skips ? "true" : "false"));
+        for (int i = 0; i < 12; i++) {
+            hy_step_info info;
             must(hy_trainer_step(t, &info));
-            ck_assert_double_lt(info.rewards.answers_ended, 0.1);
-            norm += info.grad_norm;
-            tokens += info.rewards.answer_tokens;
+            if (info.rewards.answers_ended > 0 || info.rewards.groups_equal == 1) continue;
+            all_cut++;
+            if (skips)
+                ck_assert_double_eq(info.grad_norm, 0);
+            else
+                ck_assert_double_gt(info.grad_norm, 0);
         }
-        ck_assert_double_gt(tokens, 7);
-        if (skips)
-            ck_assert_double_lt(norm, 0.5);
-        else
-            ck_assert_double_gt(norm, 0.5);
+        ck_assert_int_gt(all_cut, 0);
         hy_trainer_destroy(t);
     }
 }
@@ -185,9 +184,9 @@ START_TEST(the_divergence_begins_at_zero_and_is_kept_small) {
     double last[2];
     for (int k = 0; k < 2; k++) {
         hy_step_info info;
-        hy_trainer *t = small_trainer(
-            REWARDS_RUN, "none", NULL,
-            REWARDED(LETTERS, "lora", "true", "lr", "5e-3", "kl", weights[k]));
+        hy_trainer *t =
+            small_trainer(REWARDS_RUN, "none", NULL,
+                          REWARDED(LETTERS, "lora", "true", "lr", "5e-3", "kl", weights[k]));
         must(hy_trainer_step(t, &info));
         ck_assert_double_eq_tol(info.rewards.kl, 0, 1e-9);
         for (int i = 0; i < 24; i++) must(hy_trainer_step(t, &info));
@@ -209,8 +208,8 @@ START_TEST(metrics_have_the_figures_of_rewards) {
     size_t size;
     int lines = 0;
     temp_folder(out);
-    hy_trainer *t = small_trainer(REWARDS_RUN " eval_every 2", out, NULL,
-                                  REWARDED(LETTERS, "steps", "4"));
+    hy_trainer *t =
+        small_trainer(REWARDS_RUN " eval_every 2", out, NULL, REWARDED(LETTERS, "steps", "4"));
     must(hy_trainer_run(t));
     hy_trainer_destroy(t);
     snprintf(path, sizeof path, "%s/metrics.jsonl", out);
@@ -257,12 +256,12 @@ END_TEST
 /* By default a validation of few steps answers few rows, whatever is held out. */
 START_TEST(validations_answer_as_many_rows_as_asked) {
     static const char *const asked[] = {"-1", "0", "5", "400"};
-    static const int answered[] = {32, 60, 5, 60};
+    static const int answered[] = {64, 120, 5, 120};
     hy_eval_info info;
     for (int i = 0; i < 4; i++) {
-        hy_trainer *t = small_trainer(REWARDS_RUN, "none", NULL,
-                                      REWARDED(LETTERS, "val_data", reward_rows, "steps", "4",
-                                               "eval_prompts", asked[i]));
+        hy_trainer *t = small_trainer(
+            REWARDS_RUN, "none", NULL,
+            REWARDED(LETTERS, "val_data", reward_rows, "steps", "4", "eval_prompts", asked[i]));
         must(hy_trainer_evaluate(t, &info));
         ck_assert_int_eq(info.row_scores.rewarded_rows, answered[i]);
         hy_trainer_destroy(t);

@@ -65,8 +65,7 @@ static hy_status check_expected(const hy_batch_of_rows *b, const hy_encoding *e)
     const hy_conversation *c = &b->conversation;
     const hy_turn *turn = c->count > c->choices ? &c->turns[c->choices] : NULL;
     if (!o->check_expected) return HY_OK;
-    hy_status status =
-        o->check_expected(o->needs, turn ? turn->text : NULL, turn ? turn->size : 0);
+    hy_status status = o->check_expected(o->needs, turn ? turn->text : NULL, turn ? turn->size : 0);
     if (status != HY_ERR_INPUT || turn) return status;
     return hy_fail_hint(status,
                         "expected answer, ground_truth, reward_model.ground_truth, solution, "

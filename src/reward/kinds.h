@@ -29,7 +29,8 @@ struct hy_reward_kind {
     hy_reward_argument argument;
     const char *expected; /* what the argument is, for messages; NULL: it takes none */
     hy_status (*read)(hy_reward_part *part); /* reads the argument; NULL: nothing to read */
-    hy_status (*check)(const hy_reward_item *item); /* the row's answer; NULL: any can be compared */
+    hy_status (*check)(
+        const hy_reward_item *item); /* the row's answer; NULL: any can be compared */
     /* The row's answer is there if the kind needs it, and was checked. NULL: the program. */
     hy_status (*score)(const hy_reward_part *part, const hy_reward_item *item, double *score);
 };

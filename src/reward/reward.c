@@ -37,8 +37,8 @@ hy_status hy_rewards_split(const char *text, char **copy, const char *list[], si
         if (end) *end = 0;
         at += strspn(at, " ");
         for (size_t size = strlen(at); size > 0 && at[size - 1] == ' ';) at[--size] = 0;
-        HY_FAIL_IF(*count == HY_REWARD_PARTS_MOST, HY_ERR_INPUT,
-                   "there are more than %d rewards", HY_REWARD_PARTS_MOST);
+        HY_FAIL_IF(*count == HY_REWARD_PARTS_MOST, HY_ERR_INPUT, "there are more than %d rewards",
+                   HY_REWARD_PARTS_MOST);
         if (*at) list[(*count)++] = at;
         at = next;
     }

@@ -88,12 +88,13 @@ static hy_status choose_length(hy_trainer *t) {
         steps = ceil(epochs * sequences / per_step);
         bool is_long = per_step >= 2 * epochs * sequences && sequences > 0 && hy_trainer_leads(t);
         if (is_long && s->task == HY_LOSS_POLICY)
-            hy_say(t, HY_WARNING,
-                   "a step answers %.0f rows, but %g epoch%s of this data %s only %.0f: the run is "
-                   "one step that repeats the data; --steps N makes more steps, --prompts N smaller "
-                   "ones",
-                   (double)s->grpo.prompts, epochs, epochs == 1 ? "" : "s", epochs == 1 ? "has" : "have",
-                   epochs * sequences);
+            hy_say(
+                t, HY_WARNING,
+                "a step answers %.0f rows, but %g epoch%s of this data %s only %.0f: the run is "
+                "one step that repeats the data; --steps N makes more steps, --prompts N smaller "
+                "ones",
+                (double)s->grpo.prompts, epochs, epochs == 1 ? "" : "s",
+                epochs == 1 ? "has" : "have", epochs * sequences);
         else if (is_long)
             hy_say(t, HY_WARNING,
                    "a step takes %.0f sequences, but %g epoch%s of this data %s only %.0f: the run "

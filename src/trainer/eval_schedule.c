@@ -20,7 +20,7 @@
 #define CLOSING_MOST (1024.0 * 1024.0) /* most tokens of it */
 
 /* Task grpo, as above, in rows. */
-#define LEAST_ROWS 32.0
+#define LEAST_ROWS 64.0
 #define MOST_ROWS 256.0
 #define CLOSING_MOST_ROWS 1024.0
 

@@ -403,7 +403,8 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
                     "continue with the same order of data: restore it",
                     path, list[i].name, (long long)theirs, (long long)list[i].ours);
         if (t->settings->task != HY_LOSS_POLICY) return status;
-        return hy_fail_hint(status, "grpo.answer_tokens and grpo.reward decide which rows are kept");
+        return hy_fail_hint(status,
+                            "grpo.answer_tokens and grpo.reward decide which rows are kept");
     }
     if (is_other_hash(data, "val_hash", t->data.val_hash)) {
         hy_say(t, HY_WARNING,

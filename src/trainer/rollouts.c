@@ -225,8 +225,8 @@ static hy_status describe_answers(const hy_rollouts *r, scoring *s, size_t rows,
 }
 
 static hy_status generate(hy_rollouts *r, hy_trainer *t, scoring *s, size_t rows, size_t samples) {
-    HY_TRY(hy_rollout_run(r->rollout, s->prompts, rows, (int32_t)samples,
-                          &t->status.stop_requested, s->answers));
+    HY_TRY(hy_rollout_run(r->rollout, s->prompts, rows, (int32_t)samples, &t->status.stop_requested,
+                          s->answers));
     return describe_answers(r, s, rows, samples);
 }
 
