@@ -196,8 +196,8 @@ hy_status use_gguf(const char *folder, outcome *out) {
 /* A model's folder as transformers has it, trained on rows: packing, template, tokenizer. */
 hy_status use_rows(const char *folder, outcome *out) { return use_training(ROWS, folder, out); }
 
-/* A run that answers prompts itself. With more micro-batches answers would be others, so each has one
- * sequence. */
+/* A run that answers prompts itself. After another split of a step other answers would follow, so a
+ * micro-batch has one sequence. */
 #define REWARDS                                                                                    \
     "model nano layers 1 width 16 heads 2 mlp_width 24 seq_len 16 batch_size 1 dynamic_batch off " \
     "lr 3e-3 lr_warmup_steps 2 threads 1 device cpu eval_every 4 save_every 3 keep 2 steps 6 "     \
