@@ -18,6 +18,10 @@
 int main(void) {
     int good = 0, bad = 0;
     rows_open();
+    rows_of("a run with rewards",
+            ROWS({ALLOCATIONS, .first = 60, .every = 41}, {ARENAS, .first = 200},
+                 {LAUNCHES, .every = 83}, {SHORTAGE, .every = 211, .shortage = 1 << 18}),
+            &good, &bad);
     rows_of("a run with moves",
             ROWS({ALLOCATIONS, .first = 60, .every = 41}, {ARENAS, .first = 200},
                  {LAUNCHES, .every = 83}, {SHORTAGE, .every = 211, .shortage = 1 << 18}),

@@ -542,6 +542,9 @@ static const hy_setting table[] = {
     {INTEGER(grpo.rollout_streams, "--rollout-streams", 0, 1024, "0",
              "grpo: most answers that are generated at once; 0: as many as there is room for."),
      .is_local = true},
+    {INTEGER(grpo.eval_prompts, "--eval-prompts", -1, 1000000000, "-1",
+             "grpo: held-out rows that a validation answers. 0: all; -1: as many as take little of "
+             "the run's time, at most 256, and at most 1024 at the end.")},
 
     {INTEGER(
         eval.eval_every, "--eval-every", -1, 1000000000, "-1",

@@ -184,6 +184,7 @@ typedef struct hy_settings {
         double importance_cap;
         bool skip_cut;           /* answers that reached answer_tokens are not trained */
         int64_t rollout_streams; /* answers at once; 0: as many as there is room for */
+        int64_t eval_prompts;    /* 0: all held-out rows; -1: chosen in trainer/eval_schedule.c */
     } grpo;
 
     /* eval */

@@ -55,7 +55,11 @@ typedef struct hy_dataset_options {
     hy_pairs pairs;  /* all data is pairs of answers; other rows are refused */
     bool prompts;    /* rows are prompts that the model answers (hy_dataset_prompt); other data is
                      refused, and neither packing nor streaming is used */
-    int32_t prompt_most;   /* prompts with more tokens are dropped, and those with more than T */
+    int32_t prompt_most; /* prompts with more tokens are dropped, and those with more than T */
+    /* Prompts: checks the expected answer of a row (NULL: it has none), in any thread; after
+     * HY_ERR_INPUT the row is malformed. NULL: all are accepted. */
+    hy_status (*check_expected)(const void *needs, const char *expected, size_t size);
+    const void *needs;
     bool packs;            /* rows: several share a sequence and do not attend to each other */
     bool stops_at_bad_row; /* otherwise malformed rows are skipped and counted */
     bool drops_any;        /* more than half of the rows may be dropped */

@@ -180,6 +180,8 @@ static void count_reason(hy_row_losses *losses, const char *reason) {
     const char *rest = has_value ? strstr(value, value[0] == '"' ? "\", " : ", ") : NULL;
     if (rest) hy_text_addf(&text, "%.*s...", (int)(value - reason), reason);
     hy_text_add(&text, rest ? rest + (rest[0] == '"') : reason);
+    char *expected = text.size > 119 ? strstr(text.data, "; expected ") : NULL;
+    if (expected) *expected = 0;
     if (text.size > 119) text.data[119] = 0;
     hy_row_losses_add(losses, hy_text_string(&text), 1);
     hy_text_free(&text);

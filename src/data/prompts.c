@@ -59,6 +59,20 @@ static hy_status add_texts(hy_batch_of_rows *b, const hy_row *row) {
     return hy_ids_append(&b->text_sizes, (int32_t[]){(int32_t)sizes[0], (int32_t)sizes[1]}, 2);
 }
 
+/* A reward may have to compare with the row's answer. */
+static hy_status check_expected(const hy_batch_of_rows *b, const hy_encoding *e) {
+    const hy_dataset_options *o = e->options;
+    const hy_conversation *c = &b->conversation;
+    const hy_turn *turn = c->count > c->choices ? &c->turns[c->choices] : NULL;
+    if (!o->check_expected) return HY_OK;
+    hy_status status = o->check_expected(o->needs, turn ? turn->text : NULL, turn ? turn->size : 0);
+    if (status != HY_ERR_INPUT || turn) return status;
+    return hy_fail_hint(status,
+                        "expected answer, ground_truth, reward_model.ground_truth, solution, "
+                        "target, completion, output, or an assistant's turn at the end (--columns "
+                        "answer=NAME maps another key)");
+}
+
 int32_t hy_prompt_most(const hy_dataset_options *o) {
     return o->prompt_most < o->seq ? o->prompt_most : o->seq;
 }
@@ -67,6 +81,7 @@ hy_status hy_batch_add_prompt(hy_batch_of_rows *b, const hy_encoding *e,
                               const hy_chat_template *chat, const hy_row *row) {
     const int32_t most = hy_prompt_most(e->options);
     HY_TRY(encode(b, e, chat));
+    HY_TRY(check_expected(b, e));
     if (b->ids.count > (size_t)most) {
         char reason[64];
         snprintf(reason, sizeof reason, "the prompt has more than %d tokens", most);

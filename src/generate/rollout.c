@@ -123,7 +123,7 @@ static void drop_copies(hy_rollout *r) {
     }
 }
 
-static hy_status place_decoder(hy_rollout *r) {
+static hy_status try_to_place(hy_rollout *r) {
     hy_engine *e = r->engine;
     hy_store *stores[STORES] = {NULL, hy_engine_frozen(e)};
     hy_ledger unused = {0}; /* the phase counts the whole area */
@@ -132,11 +132,7 @@ static hy_status place_decoder(hy_rollout *r) {
     uint64_t idle = e->work->passes.size;
     uint64_t weights = copy_bytes(stores[WEIGHTS]) + copy_bytes(stores[FROZEN]);
     if (r->decoder && idle != r->idle) drop_decoder(r);
-    if (!r->decoder) {
-        hy_status status = make_decoder(r, idle, weights);
-        if (status != HY_OK) drop_decoder(r);
-        HY_TRY(status);
-    }
+    if (!r->decoder) HY_TRY(make_decoder(r, idle, weights));
     char *memory = r->memory ? r->memory : e->work->arena.data;
     if (r->copies) {
         hy_arena arena = {.backend = e->device.backend,
@@ -149,6 +145,17 @@ static hy_status place_decoder(hy_rollout *r) {
     }
     return hy_batch_decoder_place(r->decoder, e->device.compute, memory, stores[WEIGHTS],
                                   stores[FROZEN]);
+}
+
+/* A decoder that was placed only in part is not used again. */
+static hy_status place_decoder(hy_rollout *r) {
+    hy_status status = try_to_place(r);
+    if (status == HY_OK) return HY_OK;
+    hy_error error;
+    hy_error_save(&error, status);
+    (void)r->engine->device.backend->stream_sync(r->engine->device.compute);
+    drop_decoder(r);
+    return hy_error_restore(&error);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */

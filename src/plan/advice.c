@@ -188,7 +188,8 @@ static bool lengthen_step(edit *e) {
     int64_t tokens = asked ? asked : (int64_t)c->batch * c->accum * seq;
     char to[32];
     snprintf(to, sizeof to, "%d", LONG_STEP);
-    bool is_open = r->is_plan && r->backend->facts.is_gpu && hy_model_has_passes(r->model);
+    bool is_open = e->settings->task != HY_LOSS_POLICY && r->is_plan && r->backend->facts.is_gpu &&
+                   hy_model_has_passes(r->model);
     return is_open && tokens <= LONG_STEP / 2 && LONG_STEP % seq == 0 &&
            change(e, "step_tokens", to);
 }
@@ -518,7 +519,8 @@ hy_status hy_advise_tokens(const hy_plan_request *r, const hy_plan *plan, const 
                            hy_plan_facts *facts) {
     int64_t tokens = (int64_t)plan->choice.batch * plan->choice.accum * r->settings->train.seq_len;
     hy_plan longer = *plan;
-    bool is_asked = r->is_plan && r->backend->facts.is_gpu && hy_model_has_passes(r->model);
+    bool is_asked = r->settings->task != HY_LOSS_POLICY && r->is_plan && r->backend->facts.is_gpu &&
+                    hy_model_has_passes(r->model);
     if (!is_asked || !(waiting(plan) > MUCH_WAITING)) return HY_OK;
     for (int tries = 0; tries < 2 && longer.fits && waiting(&longer) > LITTLE_WAITING; tries++) {
         tokens *= 4;

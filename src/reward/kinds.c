@@ -39,6 +39,22 @@ static hy_status read_tokens(hy_reward_part *part) {
 
 static hy_status read_expression(hy_reward_part *part) { return hy_pattern_check(part->argument); }
 
+/* ---- answers of rows -------------------------------------------------------------------------- */
+
+static hy_status check_text(const hy_reward_item *item) {
+    HY_FAIL_IF(hy_span_trim(expected_of(item)).size == 0, HY_ERR_INPUT,
+               "the row's answer is empty; expected some text");
+    return HY_OK;
+}
+
+static hy_status check_number(const hy_reward_item *item) {
+    double unused;
+    HY_FAIL_IF(!hy_last_number(expected_of(item), &unused), HY_ERR_INPUT,
+               "the row's answer \"%.*s\" has no number that can be compared",
+               shown(item->expected_size), item->expected);
+    return HY_OK;
+}
+
 /* ---- scores ---------------------------------------------------------------------------------- */
 
 static hy_status score_exact(const hy_reward_part *part, const hy_reward_item *item,
@@ -50,9 +66,7 @@ static hy_status score_exact(const hy_reward_part *part, const hy_reward_item *i
 
 static hy_status score_contains(const hy_reward_part *part, const hy_reward_item *item,
                                 double *score) {
-    hy_span wanted = hy_span_trim(expected_of(item));
-    HY_FAIL_IF(wanted.size == 0, HY_ERR_INPUT, "the row's answer is empty; expected some text");
-    *score = hy_span_contains(answer_of(item), wanted, part->ignores_case);
+    *score = hy_span_contains(answer_of(item), hy_span_trim(expected_of(item)), part->ignores_case);
     return HY_OK;
 }
 
@@ -60,10 +74,8 @@ static hy_status score_number(const hy_reward_part *part, const hy_reward_item *
                               double *score) {
     double answer, wanted;
     (void)part;
-    HY_FAIL_IF(!hy_last_number(expected_of(item), &wanted), HY_ERR_INPUT,
-               "the row's answer \"%.*s\" has no number that can be compared",
-               shown(item->expected_size), item->expected);
-    *score = hy_last_number(answer_of(item), &answer) && answer == wanted;
+    *score = hy_last_number(answer_of(item), &answer) &&
+             hy_last_number(expected_of(item), &wanted) && answer == wanted;
     return HY_OK;
 }
 
@@ -112,17 +124,18 @@ static hy_status score_ended(const hy_reward_part *part, const hy_reward_item *i
 #define EXPRESSION "an extended regular expression, as for grep -E"
 
 static const hy_reward_kind kinds[] = {
-    {"exact", true, HY_OPTIONAL_ARGUMENT, "lower, which ignores case", read_case, score_exact},
-    {"number", true, HY_NO_ARGUMENT, NULL, NULL, score_number},
-    {"contains", true, HY_OPTIONAL_ARGUMENT, "lower, which ignores case", read_case,
+    {"exact", true, HY_OPTIONAL_ARGUMENT, "lower, which ignores case", read_case, NULL,
+     score_exact},
+    {"number", true, HY_NO_ARGUMENT, NULL, NULL, check_number, score_number},
+    {"contains", true, HY_OPTIONAL_ARGUMENT, "lower, which ignores case", read_case, check_text,
      score_contains},
-    {"boxed", true, HY_NO_ARGUMENT, NULL, NULL, score_boxed},
-    {"regex", false, HY_ARGUMENT, EXPRESSION, read_expression, score_regex},
-    {"format", false, HY_ARGUMENT, EXPRESSION, read_expression, score_format},
-    {"length", false, HY_ARGUMENT, "a number of tokens from 1 to 1000000000", read_tokens,
+    {"boxed", true, HY_NO_ARGUMENT, NULL, NULL, NULL, score_boxed},
+    {"regex", false, HY_ARGUMENT, EXPRESSION, read_expression, NULL, score_regex},
+    {"format", false, HY_ARGUMENT, EXPRESSION, read_expression, NULL, score_format},
+    {"length", false, HY_ARGUMENT, "a number of tokens from 1 to 1000000000", read_tokens, NULL,
      score_length},
-    {"ended", false, HY_NO_ARGUMENT, NULL, NULL, score_ended},
-    {HY_REWARD_PROGRAM, false, HY_NO_ARGUMENT, NULL, NULL, NULL},
+    {"ended", false, HY_NO_ARGUMENT, NULL, NULL, NULL, score_ended},
+    {HY_REWARD_PROGRAM, false, HY_NO_ARGUMENT, NULL, NULL, NULL, NULL},
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };

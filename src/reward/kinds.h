@@ -15,8 +15,6 @@ typedef enum hy_reward_argument {
     HY_ARGUMENT
 } hy_reward_argument;
 
-typedef struct hy_reward_kind hy_reward_kind;
-
 typedef struct hy_reward_part {
     const hy_reward_kind *kind;
     double weight;
@@ -31,7 +29,9 @@ struct hy_reward_kind {
     hy_reward_argument argument;
     const char *expected; /* what the argument is, for messages; NULL: it takes none */
     hy_status (*read)(hy_reward_part *part); /* reads the argument; NULL: nothing to read */
-    /* The row's answer is there if the kind needs it. NULL: the program. */
+    hy_status (*check)(
+        const hy_reward_item *item); /* the row's answer; NULL: any can be compared */
+    /* The row's answer is there if the kind needs it, and was checked. NULL: the program. */
     hy_status (*score)(const hy_reward_part *part, const hy_reward_item *item, double *score);
 };
 

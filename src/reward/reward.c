@@ -25,6 +25,55 @@ struct hy_rewards {
     size_t column_room;
 };
 
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+hy_status hy_rewards_split(const char *text, char **copy, const char *list[], size_t *count) {
+    char *at = *copy = strdup(text);
+    HY_FAIL_IF(!at, HY_ERR_MEMORY, "not enough memory for rewards");
+    for (*count = 0; *at;) {
+        char *end = strpbrk(at, ";\n");
+        while (end && *end == ';' && end[1] && end[1] != ' ') end = strpbrk(end + 1, ";\n");
+        char *next = end ? end + 1 : at + strlen(at);
+        if (end) *end = 0;
+        at += strspn(at, " ");
+        for (size_t size = strlen(at); size > 0 && at[size - 1] == ' ';) at[--size] = 0;
+        HY_FAIL_IF(*count == HY_REWARD_PARTS_MOST, HY_ERR_INPUT, "there are more than %d rewards",
+                   HY_REWARD_PARTS_MOST);
+        if (*at) list[(*count)++] = at;
+        at = next;
+    }
+    return HY_OK;
+}
+
+hy_status hy_reward_needs_read(const char *text, hy_reward_needs *out) {
+    const char *list[HY_REWARD_PARTS_MOST];
+    char *copy;
+    size_t count;
+    hy_status status = hy_rewards_split(text, &copy, list, &count);
+    out->count = 0;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        hy_reward_part part;
+        status = hy_reward_part_read(list[i], &part);
+        if (status != HY_OK) break;
+        if (part.kind->needs_answer) out->kinds[out->count++] = part.kind;
+        hy_reward_part_fini(&part);
+    }
+    free(copy);
+    return status;
+}
+
+hy_status hy_reward_needs_check(const hy_reward_needs *needs, const char *expected, size_t size) {
+    const hy_reward_item item = {.expected = expected, .expected_size = size};
+    for (size_t i = 0; i < needs->count; i++) {
+        const hy_reward_kind *kind = needs->kinds[i];
+        HY_FAIL_IF(!expected, HY_ERR_INPUT, "the row has no answer, which reward %s compares with",
+                   kind->name);
+        hy_status status = kind->check ? kind->check(&item) : HY_OK;
+        if (status != HY_OK) return hy_fail_context(status, "reward %s", kind->name);
+    }
+    return HY_OK;
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static size_t count_kind(const hy_rewards *r, const hy_reward_kind *kind) {
@@ -169,7 +218,8 @@ static hy_status score_check(const hy_rewards *r, size_t at, const hy_reward_ite
         HY_FAIL_IF(part->kind->needs_answer && !items[i].expected, HY_ERR_INPUT,
                    "reward %s of answer %zu: the row has no answer of its own to compare with",
                    r->names[at], i + 1);
-        hy_status status = part->kind->score(part, &items[i], &score);
+        hy_status status = part->kind->check ? part->kind->check(&items[i]) : HY_OK;
+        if (status == HY_OK) status = part->kind->score(part, &items[i], &score);
         if (status != HY_OK)
             return hy_fail_context(status, "reward %s of answer %zu", r->names[at], i + 1);
         scores[i] += part->weight * score;

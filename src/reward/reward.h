@@ -54,6 +54,22 @@ void hy_rewards_close(hy_rewards *rewards);
 /* Checks one string of the list without opening anything. */
 hy_status hy_reward_check(const char *reward);
 
+/* The strings of "exact; length:200", in a copy that the caller frees, also after an error. list has
+ * room for HY_REWARD_PARTS_MOST. */
+hy_status hy_rewards_split(const char *text, char **copy, const char *list[], size_t *count);
+
+typedef struct hy_reward_kind hy_reward_kind;
+/* What rewards need of a row, so that rows are checked before a run begins. */
+typedef struct hy_reward_needs {
+    const hy_reward_kind *kinds[HY_REWARD_PARTS_MOST];
+    size_t count;
+} hy_reward_needs;
+
+hy_status hy_reward_needs_read(const char *text, hy_reward_needs *out); /* text: as for _split */
+/* Whether the rewards can compare with a row's answer (NULL: the row has none); HY_ERR_INPUT says
+ * which cannot, and why. For any thread. */
+hy_status hy_reward_needs_check(const hy_reward_needs *needs, const char *expected, size_t size);
+
 /* Number of parts, and the names of all: the kind, with "_2" and so on behind it for further parts
  * of the same kind. They are valid until the rewards are closed. */
 size_t hy_rewards_names(const hy_rewards *rewards, const char *const **names);

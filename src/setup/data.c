@@ -69,6 +69,10 @@ static void tell_progress(void *user, const char *what, double share) {
 
 static void tell_warning(void *user, const char *text) { hy_say_to(user, HY_WARNING, "%s", text); }
 
+static hy_status check_expected(const void *needs, const char *expected, size_t size) {
+    return hy_reward_needs_check(needs, expected, size);
+}
+
 hy_status hy_data_path(const hy_settings *s, char path[HY_TEXT_MAX]) {
     char kept[HY_PATH_MAX];
     snprintf(path, HY_TEXT_MAX, "%s", s->data);
@@ -84,6 +88,9 @@ hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_re
     const hy_settings *s = e->request.settings;
     char *folder = out->folder, *tokenizer = out->tokenizer;
     HY_TRY(hy_data_path(s, out->data));
+    const char *rewards = s->task == HY_LOSS_POLICY ? s->grpo.reward : "";
+    hy_status status = hy_reward_needs_read(rewards, &out->needs);
+    if (status != HY_OK) return hy_fail_context(status, "grpo.reward");
     HY_TRY(hy_model_folder(s, folder));
     HY_TRY(hy_model_tokenizer(e->model, s->input.tokenizer, folder, tokenizer));
     /* The built-in text is read as bytes, whatever tokenizer the model has. */
@@ -117,6 +124,8 @@ hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_re
                                            : HY_PAIRS,
         .prompts = s->task == HY_LOSS_POLICY && !(is_builtin && e->request.is_plan),
         .prompt_most = (int32_t)(s->train.seq_len + 1 - s->grpo.answer_tokens),
+        .check_expected = s->task == HY_LOSS_POLICY ? check_expected : NULL,
+        .needs = &out->needs,
         .packs = s->input.packing != HY_OFF,
         .stops_at_bad_row = s->input.bad_rows == HY_BAD_ROWS_STOP,
         .drops_any = s->input.bad_rows == HY_BAD_ROWS_SKIP_ANY,

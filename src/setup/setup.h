@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "engine/engine.h"
 #include "hub/hf_load.h"
+#include "reward/reward.h"
 
 /* ---- device.c -------------------------------------------------------------------------------- */
 
@@ -37,6 +38,7 @@ hy_status hy_engine_make_model(hy_engine *e);
 typedef struct hy_data_request {
     char data[HY_TEXT_MAX];
     char folder[HY_PATH_MAX], tokenizer[HY_PATH_MAX], no_bytes[HY_PATH_MAX + 256];
+    hy_reward_needs needs; /* of the rewards of task grpo */
     hy_dataset_options options;
 } hy_data_request;
 /* Needs settings, observer and model of the engine. keeps_rest: see dataset.h. */

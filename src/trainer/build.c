@@ -86,7 +86,16 @@ static hy_status choose_length(hy_trainer *t) {
     if (steps == 0) {
         double epochs = s->train.epochs > 0 ? s->train.epochs : 1;
         steps = ceil(epochs * sequences / per_step);
-        if (per_step >= 2 * epochs * sequences && sequences > 0 && hy_trainer_leads(t))
+        bool is_long = per_step >= 2 * epochs * sequences && sequences > 0 && hy_trainer_leads(t);
+        if (is_long && s->task == HY_LOSS_POLICY)
+            hy_say(
+                t, HY_WARNING,
+                "a step answers %.0f rows, but %g epoch%s of this data %s only %.0f: the run is "
+                "one step that repeats the data; --steps N makes more steps, --prompts N smaller "
+                "ones",
+                (double)s->grpo.prompts, epochs, epochs == 1 ? "" : "s",
+                epochs == 1 ? "has" : "have", epochs * sequences);
+        else if (is_long)
             hy_say(t, HY_WARNING,
                    "a step takes %.0f sequences, but %g epoch%s of this data %s only %.0f: the run "
                    "is one step that repeats the data; --step-tokens %lld makes the smallest steps",

@@ -4,7 +4,7 @@
  * clock: a resumed run validates at the same steps. By default validations take at most a few
  * percent of the run: a forward pass costs a third of a step over the same tokens. The sequences
  * are spread evenly over the held-out data. Rows of eval_rows change neither: the run reports their
- * cost. */
+ * cost. Task grpo counts in answers instead of tokens, because generating them takes the time. */
 #include "trainer/eval_schedule.h"
 
 #include <math.h>
@@ -19,6 +19,11 @@
 #define CLOSING_LEAST 65536.0 /* least tokens of that validation */
 #define CLOSING_MOST (1024.0 * 1024.0) /* most tokens of it */
 
+/* Task grpo, as above, in rows. */
+#define LEAST_ROWS 64.0
+#define MOST_ROWS 256.0
+#define CLOSING_MOST_ROWS 1024.0
+
 /* Tokens that a step computes, counted in the loss or not. */
 static double step_tokens(const hy_trainer *t) {
     return (double)hy_step_sequences(t->engine) * (double)t->settings->train.seq_len;
@@ -26,11 +31,27 @@ static double step_tokens(const hy_trainer *t) {
 
 static uint64_t held_out(const hy_trainer *t) { return hy_trainer_data(t)->sequences[HY_VAL]; }
 
+static bool is_rewarded(const hy_trainer *t) { return t->settings->task == HY_LOSS_POLICY; }
+
+/* Answers that a step generates. */
+static double step_answers(const hy_trainer *t) {
+    return (double)(t->settings->grpo.prompts * t->settings->grpo.samples) /
+           (double)t->settings->grpo.iterations;
+}
+
+static hy_held_out spread(double wanted, uint64_t all) {
+    if (wanted >= (double)all) return (hy_held_out){all, 1};
+    return (hy_held_out){(uint64_t)wanted, all / (uint64_t)wanted};
+}
+
 /* A run that was extended keeps its validation sequences, so that losses can be compared. Stride 0
  * marks the sequences of a closing validation: too many to reuse. */
 static bool keeps_sequences(const hy_trainer *t) {
     const hy_best *best = &t->progress->best;
     double each = (double)t->settings->train.seq_len, tokens = (double)best->sequences * each;
+    if (is_rewarded(t)) /* its number of rows is a setting */
+        return t->settings->grpo.eval_prompts < 0 && best->sequences > 0 && best->stride > 0 &&
+               (double)best->sequences <= MOST_ROWS;
     return t->settings->eval.eval_batches < 0 && best->sequences > 0 && best->stride > 0 &&
            tokens < MOST_TOKENS + each;
 }
@@ -45,10 +66,20 @@ static int64_t batch_of_one(const hy_trainer *t) {
     return batch;
 }
 
+/* Between validations of a run, `between` steps apart. */
+static double wanted_rows(const hy_trainer *t, double between, bool is_closing) {
+    double answers = step_answers(t), all = (double)t->schedule->steps_total * answers;
+    double rows = fmin(fmax(SHARE * between * answers, LEAST_ROWS), MOST_ROWS);
+    if (is_closing) rows = fmax(rows, fmin(CLOSING_SHARE * all, CLOSING_MOST_ROWS));
+    return ceil(rows);
+}
+
 /* eval_batches counts training micro-batches, so it does not depend on the plan. */
 hy_held_out hy_trainer_held_out(const hy_trainer *t, bool is_closing) {
     uint64_t all = held_out(t);
     int64_t batches = t->settings->eval.eval_batches, every = t->settings->eval.eval_every;
+    int64_t rows = is_rewarded(t) ? t->settings->grpo.eval_prompts : -1;
+    if (rows >= 0) return spread(rows ? (double)rows : (double)all, all);
     if (batches >= 0) {
         uint64_t wanted = (uint64_t)(batches * batch_of_one(t));
         return (hy_held_out){wanted && wanted < all ? wanted : all, 1};
@@ -59,13 +90,12 @@ hy_held_out hy_trainer_held_out(const hy_trainer *t, bool is_closing) {
     }
     double steps = (double)t->schedule->steps_total;
     double between = every > 0 ? (double)every : steps / USUAL;
+    if (is_rewarded(t)) return spread(wanted_rows(t, between, is_closing), all);
     double tokens = SHARE / FORWARD * between * step_tokens(t);
     tokens = fmin(fmax(tokens, LEAST_TOKENS), MOST_TOKENS);
     double closing = fmax(CLOSING_SHARE * steps * step_tokens(t), CLOSING_LEAST);
     if (is_closing) tokens = fmax(tokens, fmin(closing, CLOSING_MOST));
-    double wanted = ceil(tokens / (double)t->settings->train.seq_len);
-    if (wanted >= (double)all) return (hy_held_out){all, 1};
-    return (hy_held_out){(uint64_t)wanted, all / (uint64_t)wanted};
+    return spread(ceil(tokens / (double)t->settings->train.seq_len), all);
 }
 
 void hy_trainer_fit_best(hy_trainer *t, bool has_other_data) {
@@ -96,6 +126,7 @@ int64_t hy_trainer_eval_every(const hy_trainer *t) {
     double sequences = (double)hy_trainer_held_out(t, false).count;
     double each = sequences * (double)t->settings->train.seq_len * FORWARD;
     double affordable = floor(SHARE * steps * step_tokens(t) / each);
+    if (is_rewarded(t)) affordable = floor(SHARE * steps * step_answers(t) / sequences);
     double wanted = fmin(affordable, fmax(USUAL, steps / MOST_STEPS));
     return wanted >= 1 ? (int64_t)ceil(steps / wanted) : 0;
 }

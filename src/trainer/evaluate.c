@@ -154,14 +154,16 @@ hy_status hy_trainer_validate(hy_trainer *t, double *loss) {
     if (is_first && info.tokens < (has_answers ? FEW_ANSWERS : FEW_TOKENS)) {
         bool is_part = t->progress->best.sequences < t->progress->best.of;
         hy_say(t, HY_NOTE,
-               "only %lld held-out %s count, so the held-out loss varies by chance, and the best "
+               "only %lld held-out %s count, so the held-out %s varies by chance, and the best "
                "checkpoint with it; %s",
                (long long)info.tokens,
                task == HY_LOSS_POLICY ? "rows"
                : has_answers          ? "pairs"
                                       : "tokens",
-               is_part ? "--eval-batches 0 measures all held-out data"
-                       : "--val-fraction or --val-data holds out more");
+               task == HY_LOSS_POLICY ? "reward" : "loss",
+               is_part && task == HY_LOSS_POLICY ? "--eval-prompts 0 answers all of them"
+               : is_part                         ? "--eval-batches 0 measures all held-out data"
+                                                 : "--val-fraction or --val-data holds out more");
     }
     compare(t, comparable, info.is_final);
     if (t->observer.on_eval) t->observer.on_eval(t->observer.user, &info);

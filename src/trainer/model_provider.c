@@ -67,7 +67,10 @@ static void describe_task(const hy_settings *s, char *out, size_t size) {
                  "grpo, %lld rows with %lld answers of up to %lld tokens; rewards: %s%s%s",
                  (long long)s->grpo.prompts, (long long)s->grpo.samples,
                  (long long)s->grpo.answer_tokens, s->grpo.reward,
-                 s->grpo.reward[0] && program[0] ? "; " : "", program);
+                 !program[0]         ? ""
+                 : s->grpo.reward[0] ? "; program: "
+                                     : "program: ",
+                 program);
         return;
     }
     if (p.margin > 0) snprintf(margin, sizeof margin, ", margin %g", (double)p.margin);

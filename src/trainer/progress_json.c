@@ -396,10 +396,15 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
         bool is_there = hy_json_as_int(hy_json_get(data, list[i].key), &theirs);
         if (!is_there && list[i].may_lack) continue;
         HY_TRY(hy_json_int(json, data, list[i].key, &theirs));
-        HY_FAIL_IF(theirs != list[i].ours, HY_ERR_INPUT,
-                   "%s: %s was %lld when this was saved and is %lld now, so the run could not "
-                   "continue with the same order of data: restore it",
-                   path, list[i].name, (long long)theirs, (long long)list[i].ours);
+        if (theirs == list[i].ours) continue;
+        hy_status status =
+            hy_fail(HY_ERR_INPUT,
+                    "%s: %s was %lld when this was saved and is %lld now, so the run could not "
+                    "continue with the same order of data: restore it",
+                    path, list[i].name, (long long)theirs, (long long)list[i].ours);
+        if (t->settings->task != HY_LOSS_POLICY) return status;
+        return hy_fail_hint(status,
+                            "grpo.answer_tokens and grpo.reward decide which rows are kept");
     }
     if (is_other_hash(data, "val_hash", t->data.val_hash)) {
         hy_say(t, HY_WARNING,

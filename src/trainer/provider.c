@@ -66,6 +66,11 @@ static hy_status settle_rewards(int32_t ranks, hy_settings *s) {
         "length of the run",
         s->train.step_tokens > 0 ? "step_tokens" : "tokens",
         (long long)(s->train.step_tokens > 0 ? s->train.step_tokens : s->train.tokens));
+    HY_FAIL_IF(
+        s->eval.eval_batches != -1, HY_ERR_INPUT,
+        "eval.eval_batches is %lld, but the task is grpo, whose validations answer rows; set "
+        "grpo.eval_prompts",
+        (long long)s->eval.eval_batches);
     s->train.step_tokens = s->grpo.prompts * s->grpo.samples * s->train.seq_len;
     s->phases.predictor = HY_PREDICTOR_NONE; /* a jump's guard would need rewards, too */
     return HY_OK;

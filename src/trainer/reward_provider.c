@@ -12,6 +12,8 @@
 #include "base/array.h"
 #include "formats/checkpoint.h"
 #include "trainer/policy_batches.h"
+#include "trainer/recovery.h"
+#include "trainer/resumed_rewards.h"
 #include "trainer/rollouts.h"
 
 typedef struct reward_provider {
@@ -43,7 +45,10 @@ static reward_provider *of(hy_provider *p) { return (reward_provider *)p; }
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 static hy_status open_data(hy_provider *p, hy_trainer *t) {
+    char path[HY_PATH_MAX];
     HY_TRY(hy_rollouts_check(t));
+    HY_TRY(hy_path_join(path, sizeof path, t->resumed, FILE_NAME));
+    HY_TRY(hy_trainer_check_resumed_rewards(t, hy_path_exists(path)));
     return hy_model_provider.ops->open(p, t);
 }
 
@@ -76,9 +81,10 @@ static hy_status open_rest(reward_provider *p, hy_trainer *t) {
     const hy_settings *s = t->settings;
     int64_t answers = s->grpo.prompts * s->grpo.samples;
     if (p->rollouts) return HY_OK;
-    HY_TRY(hy_policy_batches_create(t->engine->device.backend, (int32_t)s->train.seq_len, answers,
-                                    &p->batches));
-    p->answers = malloc((size_t)answers * sizeof *p->answers);
+    if (!p->batches)
+        HY_TRY(hy_policy_batches_create(t->engine->device.backend, (int32_t)s->train.seq_len,
+                                        answers, &p->batches));
+    if (!p->answers) p->answers = malloc((size_t)answers * sizeof *p->answers);
     HY_FAIL_IF(!p->answers, HY_ERR_MEMORY, "not enough memory for answers");
     p->keeps_losses = s->grpo.iterations > 1;
     return hy_rollouts_open(t, &p->rollouts);
@@ -145,7 +151,8 @@ static hy_status prepare(hy_provider *provider, hy_trainer *t) {
     const hy_settings *s = t->settings;
     int64_t number = t->progress->step / s->grpo.iterations;
     int64_t answers = s->grpo.prompts * s->grpo.samples;
-    HY_TRY(open_rest(p, t));
+    hy_status status;
+    while ((status = open_rest(p, t)) != HY_OK) HY_TRY(hy_trainer_prepare_retry(t, status));
     HY_TRY(take_loaded(p));
     if (p->rollout == number) return HY_OK;
     p->rollout = -1;

@@ -39,31 +39,12 @@ struct hy_rollouts {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* The parts of "exact; length:200", in a copy that the caller frees. */
-static hy_status split_rewards(const char *text, char **copy, const char *list[], size_t *count) {
-    char *at = *copy = strdup(text);
-    HY_FAIL_IF(!at, HY_ERR_MEMORY, "not enough memory for rewards");
-    for (*count = 0; *at;) {
-        char *end = strpbrk(at, ";\n");
-        while (end && *end == ';' && end[1] && end[1] != ' ') end = strpbrk(end + 1, ";\n");
-        char *next = end ? end + 1 : at + strlen(at);
-        if (end) *end = 0;
-        at += strspn(at, " ");
-        for (size_t size = strlen(at); size > 0 && at[size - 1] == ' ';) at[--size] = 0;
-        HY_FAIL_IF(*count == HY_REWARD_PARTS_MOST, HY_ERR_INPUT,
-                   "grpo.reward has more than %d rewards", HY_REWARD_PARTS_MOST);
-        if (*at) list[(*count)++] = at;
-        at = next;
-    }
-    return HY_OK;
-}
-
 hy_status hy_rollouts_check(const hy_trainer *t) {
     const hy_settings *s = t->settings;
     const char *list[HY_REWARD_PARTS_MOST];
     char *copy;
     size_t count;
-    hy_status status = split_rewards(s->grpo.reward, &copy, list, &count);
+    hy_status status = hy_rewards_split(s->grpo.reward, &copy, list, &count);
     for (size_t i = 0; i < count && status == HY_OK; i++) status = hy_reward_check(list[i]);
     free(copy);
     if (status != HY_OK) return hy_fail_context(status, "grpo.reward");
@@ -101,7 +82,7 @@ static hy_status open_rewards(hy_rollouts *r, const hy_trainer *t) {
     hy_reward_options options = {.seconds = s->grpo.reward_seconds, .observer = &t->observer};
     char *copy;
     size_t count;
-    hy_status status = split_rewards(s->grpo.reward, &copy, list, &count);
+    hy_status status = hy_rewards_split(s->grpo.reward, &copy, list, &count);
     if (status == HY_OK)
         status = hy_rewards_open(list, count, s->grpo.reward_program, &options, &r->rewards);
     free(copy);
@@ -212,7 +193,7 @@ static hy_status add_text(const hy_rollouts *r, scoring *s, const int32_t *token
 
 /* Fills in the items. Texts are offsets first, because s->text moves while it grows. */
 static hy_status describe_answers(const hy_rollouts *r, scoring *s, size_t rows, size_t samples) {
-    s->text.size = 0;
+    hy_text_clear(&s->text);
     for (size_t i = 0; i < rows * samples; i++) {
         const hy_rollout_answer *a = &s->answers[i];
         const hy_prompt_row *row = &s->rows[i / samples];
@@ -244,19 +225,8 @@ static hy_status describe_answers(const hy_rollouts *r, scoring *s, size_t rows,
 }
 
 static hy_status generate(hy_rollouts *r, hy_trainer *t, scoring *s, size_t rows, size_t samples) {
-    hy_status status;
-    do {
-        status = hy_rollout_run(r->rollout, s->prompts, rows, (int32_t)samples,
-                                &t->status.stop_requested, s->answers);
-        if (status != HY_OK) {
-            hy_error error;
-            hy_error_save(&error, status);
-            (void)hy_engine_settle(t->engine); /* the first failure is reported */
-            status = hy_error_restore(&error);
-            HY_TRY(hy_trainer_prepare_retry(t, status));
-        }
-    } while (status != HY_OK);
-    t->engine->retries.in_a_row = 0;
+    HY_TRY(hy_rollout_run(r->rollout, s->prompts, rows, (int32_t)samples, &t->status.stop_requested,
+                          s->answers));
     return describe_answers(r, s, rows, samples);
 }
 
@@ -348,7 +318,15 @@ hy_status hy_rollouts_make(hy_rollouts *r, hy_trainer *t, int64_t number, hy_sco
     hy_account account;
     hy_account_open(t, &account);
     HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[HY_ROLLOUT]));
-    hy_status status = make(r, t, number, out);
+    hy_status status;
+    while ((status = make(r, t, number, out)) != HY_OK) {
+        hy_error error;
+        hy_error_save(&error, status);
+        (void)hy_engine_settle(t->engine); /* the first failure is reported */
+        status = hy_trainer_prepare_retry(t, hy_error_restore(&error));
+        if (status != HY_OK) break;
+    }
+    if (status == HY_OK) t->engine->retries.in_a_row = 0;
     if (status == HY_OK) t->progress->phases.steps[HY_ROLLOUT]++;
     hy_account_close(t, &account);
     hy_status left = hy_engine_enter_phase(t->engine, before);

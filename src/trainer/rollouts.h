@@ -35,6 +35,6 @@ hy_status hy_rollouts_make(hy_rollouts *rollouts, hy_trainer *t, int64_t number,
 void hy_rollouts_describe(const hy_rollouts *rollouts, hy_reward_figures *out);
 
 /* Answers held-out rows, each once and with the most likely tokens. In the current phase, which does
- * not train. *mean: of their rewards; *error: its standard error. */
+ * not train. *mean: of their rewards; *error: its standard error. May be repeated. */
 hy_status hy_rollouts_measure(hy_rollouts *rollouts, hy_trainer *t, const hy_probe *probe,
                               double *mean, double *error);

@@ -196,6 +196,25 @@ hy_status use_gguf(const char *folder, outcome *out) {
 /* A model's folder as transformers has it, trained on rows: packing, template, tokenizer. */
 hy_status use_rows(const char *folder, outcome *out) { return use_training(ROWS, folder, out); }
 
+/* A run that answers prompts itself. After another split of a step other answers would follow, so a
+ * micro-batch has one sequence. */
+#define REWARDS                                                                                    \
+    "model nano layers 1 width 16 heads 2 mlp_width 24 seq_len 16 batch_size 1 dynamic_batch off " \
+    "lr 3e-3 lr_warmup_steps 2 threads 1 device cpu eval_every 4 save_every 3 keep 2 steps 6 "     \
+    "predictor none val_fraction 0.3 task grpo reward regex:[a-m] answer_tokens 4 prompts 2 "      \
+    "samples 4 iterations 2 "
+
+hy_status use_rewards(const char *folder, outcome *out) {
+    static const char rows[] = "{\"prompt\": \"a\"}\n{\"prompt\": \"bb\"}\n{\"prompt\": \"c\"}\n"
+                               "{\"prompt\": \"dd\"}\n{\"prompt\": \"e\"}\n{\"prompt\": \"ff\"}\n";
+    char path[700], words[2048];
+    snprintf(path, sizeof path, "%s/prompts.jsonl", folder);
+    hy_status status = hy_file_write_atomic(path, rows, sizeof rows - 1);
+    if (status != HY_OK) return status;
+    snprintf(words, sizeof words, REWARDS "data %s", path);
+    return use_training(words, folder, out);
+}
+
 /* ---- tokenizers ------------------------------------------------------------------------------ */
 
 static hy_status encode_and_back(const hy_tokenizer *t, outcome *out) {
@@ -513,6 +532,7 @@ const scenario oom_scenarios[] = {
     {.name = "a run with state on disk", .work = use_disk, .is_training = true},
     {.name = "a run planned anew", .work = use_replan, .is_training = true},
     {.name = "a run on rows of JSON", .work = use_rows, .is_training = true},
+    {.name = "a run with rewards", .work = use_rewards, .is_training = true},
     {.name = "a configuration", .work = use_configuration},
     {.name = "a plan", .work = use_plan},
     {.name = "talking to a model", .work = use_inference},
