@@ -331,7 +331,7 @@ typedef struct hy_plan_facts {
     double link_seconds;                 /* seconds of a step in which the link is busy */
     double compute_seconds, bus_seconds; /* of a step: computing; copies of host, device and disk */
     const char *bound;                   /* the longest of the three: "compute", "bus" or "link" */
-    char no_prediction[HY_PLAN_TEXT];    /* why too little memory disables prediction; else "" */
+    char no_prediction[HY_PLAN_TEXT];    /* why there is no prediction although it is set; else "" */
     int32_t eval_batch_size;             /* sequences of a forward-only batch in Evaluate */
     bool eval_borrows;                   /* Evaluate borrows memory that only steps need */
     hy_plan_change change_costs[HY_PLAN_CHANGES]; /* of each of `changes`, the fastest first */

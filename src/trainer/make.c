@@ -50,7 +50,11 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
     t->record->command = strdup(hy_config_command(config));
     HY_FAIL_IF(!t->record->command, HY_ERR_MEMORY, "not enough memory for the command's text");
     int32_t ranks = t->team ? t->team->who.count : m->planned.count;
+    bool may_predict = t->settings->phases.predictor != HY_PREDICTOR_NONE;
     HY_TRY(hy_provider_settle(m->provider, ranks, t->settings));
+    if (may_predict && t->settings->phases.predictor == HY_PREDICTOR_NONE)
+        snprintf(t->facts->no_prediction, sizeof t->facts->no_prediction,
+                 "task grpo makes no jumps, because a test of one would need new answers");
     if (t->team) hy_rank_settle(t->settings, t->team);
     if (m->planned.count > 0) hy_rank_plan(t->settings, m->planned.count);
     return hy_trainer_build(t);
