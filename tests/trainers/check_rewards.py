@@ -4,7 +4,9 @@
     check_rewards.py HYBRID_TRAIN [FOLDER]
 
 A reward program logs prompts, answers and rewards, so the same answers are computed again in double and in single
-precision. Exits with 77 if torch, transformers, peft or trl is missing.
+precision. The decoder's log-probabilities are in a checkpoint between two steps with the same answers.
+
+Exits with 77 if torch, transformers, peft or trl is missing.
 """
 
 import contextlib
@@ -12,6 +14,7 @@ import json
 import math
 import os
 import random
+import shutil
 import string
 import struct
 import subprocess
@@ -19,16 +22,22 @@ import sys
 import tempfile
 
 try:
+    import datasets
     import numpy
     import peft
     import torch
     import transformers
+    import trl
+    import xxhash
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 except ImportError as missing:
     print(f"left out: {missing}", file=sys.stderr)
     sys.exit(77)
 
 STEPS, PROMPTS, SAMPLES, ANSWER_TOKENS, SEQ, RATE = 20, 4, 4, 24, 128, 1e-3
+LIMIT = 1e-5
+EPSILON = 1e-5 # 1e-8 would turn the rounding of gradients near 0 into whole updates
+BETAS = tuple(float(numpy.float32(beta)) for beta in (0.9, 0.999)) # in single precision, as in the run
 DEFAULTS = {"grpo-loss": "dapo", "reward-scale": "group", "clip": 0.2, "clip-high": -1, "iterations": 1, "kl": 0,
             "rollout-temperature": 1, "importance-cap": 3, "skip-cut": "false", "lr": RATE}
 CASES = {
@@ -36,13 +45,16 @@ CASES = {
     "dapo": {},
     "dr-grpo": {"grpo-loss": "dr-grpo", "reward-scale": "none"},
     "scale batch": {"reward-scale": "batch"},
+    "scale none": {"reward-scale": "none"},
     "3 iterations, clipped": {"iterations": 3, "clip": 0.05, "clip-high": 0.1},
     "grpo, 3 iterations": {"grpo-loss": "grpo", "iterations": 3, "clip": 0.05},
-    "kl with LoRA": {"kl": 0.5, "iterations": 2},
+    "kl with LoRA": {"kl": 0.5},
     "temperature 0.7": {"rollout-temperature": 0.7},
+    "temperature 1.3": {"rollout-temperature": 1.3},
     "skip_cut": {"skip-cut": "true"},
     "grpo, skip_cut": {"grpo-loss": "grpo", "skip-cut": "true"},
-    "all at once": {"grpo-loss": "dr-grpo", "reward-scale": "batch", "iterations": 3, "clip": 0.05, "kl": 0.2,
+    "cap 0.5": {"importance-cap": 0.5, "kl": 0.2},
+    "all at once": {"grpo-loss": "dr-grpo", "reward-scale": "batch", "iterations": 3, "clip": 0.01, "kl": 0.2,
                     "rollout-temperature": 1.3, "skip-cut": "true"},
 }
 # Written by the run's reward program: all that is known of an answer, and the reward. Every fourth row has equal ones.
@@ -94,9 +106,15 @@ def make_rows(path):
 # ---- our run ----------------------------------------------------------------------------------------
 
 
+def read_steps(out):
+    with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    return [line for line in lines if "loss" in line and "event" not in line]
+
+
 def run_ours(program, folder, name, values, flags=()):
     """Its steps, where its weights are, and all answers in order."""
-    out = os.path.join(folder, "run-" + "-".join(name.replace(",", "").split()))
+    out = os.path.join(folder, "run-" + "-".join(name.split()))
     log, script = out + ".answers", os.path.join(folder, "rewards.py")
     with open(script, "w", encoding="utf-8") as file:
         file.write(REWARDS)
@@ -107,16 +125,13 @@ def run_ours(program, folder, name, values, flags=()):
                "--overwrite", "--steps", STEPS, "--prompts", PROMPTS, "--samples", SAMPLES, "--answer-tokens",
                ANSWER_TOKENS, "--batch-size", 2, "--shuffle", "false", "--val-fraction", 0, "--seq-len", SEQ,
                "--precision", "fp32", "--grad-clip", 0, "--schedule", "constant", "--lr-warmup-steps", 0,
-               "--weight-decay", 0, "--beta1", 0.9, "--beta2", 0.999, "--sample-tokens", 0, "--device", "cpu",
+               "--weight-decay", 0, "--beta1", 0.9, "--beta2", 0.999, "--adam-eps", EPSILON, "--sample-tokens", 0, "--device", "cpu",
                "--threads", 1, "--report", "false", "--tensorboard", "false", "--quiet"]
     for key, value in (DEFAULTS | values).items():
         command += ["--" + key, value]
     subprocess.run([str(word) for word in [*command, *flags]], check=True, stdout=subprocess.DEVNULL)
-    with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as file:
-        lines = [json.loads(line) for line in file]
     with open(log, encoding="utf-8") as file:
-        answers = [json.loads(line) for line in file]
-    return [line for line in lines if "loss" in line and "event" not in line], out, answers
+        return read_steps(out), out, [json.loads(line) for line in file]
 
 
 def read_rollouts(tokenizer, answers, values):
@@ -152,15 +167,15 @@ def log_probabilities(model, rollout, temperature):
     return [one[len(answer["prompt_ids"]) - 1:len(text) - 1] for one, answer, text in zip(logp, rollout, texts)]
 
 
-def loss_of_answers(model, rollout, old, reference, values):
+def loss_of_answers(model, rollout, old, reference, importance, values):
     """The formula of the papers, in the precision of the model; no code in common with the product."""
     low, high = 1 - values["clip"], 1 + (values["clip"] if values["clip-high"] < 0 else values["clip-high"])
-    sums, counts = [], []
     all_now = log_probabilities(model, rollout, values["rollout-temperature"])
-    for answer, now, before, base in zip(rollout, all_now, old, reference):
+    sums, counts = [], []
+    for answer, now, before, base, weight in zip(rollout, all_now, old, reference, importance):
         ratio = torch.exp(now - before)
         gain = torch.minimum(ratio * answer["advantage"], ratio.clamp(low, high) * answer["advantage"])
-        loss = -gain
+        loss = -gain * weight
         if values["kl"]:
             loss = loss + values["kl"] * (torch.exp(base - now) - (base - now) - 1)
         is_skipped = values["skip-cut"] == "true" and not answer["ended"]
@@ -173,6 +188,44 @@ def loss_of_answers(model, rollout, old, reference, values):
     return sum(sums) / (len(sums) * ANSWER_TOKENS)
 
 
+def make_trl_loss(folder, model, values):
+    """The loss of TRL's trainer on given answers. The trainer changes how the model computes."""
+    arguments = trl.GRPOConfig(
+        output_dir=os.path.join(folder, "trl"), per_device_train_batch_size=PROMPTS * SAMPLES, num_generations=SAMPLES,
+        max_completion_length=ANSWER_TOKENS, loss_type=values["grpo-loss"].replace("-", "_"), epsilon=values["clip"],
+        use_bias_correction_kl=False, # its default weighs the divergence by the ratio
+        epsilon_high=values["clip-high"] if values["clip-high"] >= 0 else None, beta=values["kl"],
+        temperature=values["rollout-temperature"], report_to="none", use_cpu=True, bf16=False, disable_tqdm=True,
+        gradient_checkpointing=False, save_strategy="no")
+    trainer = trl.GRPOTrainer(
+        model=model, args=arguments, reward_funcs=lambda **_: None,
+        train_dataset=datasets.Dataset.from_list([{"prompt": "a"}] * PROMPTS),
+        processing_class=transformers.AutoTokenizer.from_pretrained(os.path.join(folder, "model")))
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.use_vllm = trainer.vllm_importance_sampling_correction = True # for importance weights
+
+    def pad(rows, is_left=False):
+        most = max(len(row) for row in rows)
+        rows = [torch.as_tensor(row) for row in rows]
+        return torch.stack([torch.nn.functional.pad(row, (most - len(row), 0) if is_left else (0, most - len(row)))
+                            for row in rows])
+
+    def loss_of(model, rollout, old, reference, importance, _):
+        prompts, ids = [answer["prompt_ids"] for answer in rollout], [answer["ids"] for answer in rollout]
+        masks = [[int(answer["ended"] or values["skip-cut"] == "false")] * answer["tokens"] for answer in rollout]
+        inputs = {"prompt_ids": pad(prompts, True), "prompt_mask": pad([[1] * len(one) for one in prompts], True),
+                  "completion_ids": pad(ids), "completion_mask": pad(masks),
+                  "advantages": torch.tensor([answer["advantage"] for answer in rollout]),
+                  "old_per_token_logps": pad(old), "importance_sampling_ratio": pad(importance),
+                  "num_items_in_batch": torch.tensor(sum(sum(mask) for mask in masks))}
+        if values["kl"]:
+            inputs["ref_per_token_logps"] = pad(reference)
+        return trainer._compute_loss(model, inputs)
+
+    return loss_of
+
+
 def load(folder, dtype, adapter=None):
     model = transformers.AutoModelForCausalLM.from_pretrained(
         os.path.join(folder, "model"), dtype=dtype, attn_implementation="eager")
@@ -182,13 +235,12 @@ def load(folder, dtype, adapter=None):
 
 
 def replay(model, rollouts, values, loss_of=loss_of_answers):
-    """Losses, norms of gradients, and the losses of answers before the first update of each rollout."""
-    # Bias corrections follow from betas in single precision, as in the run.
-    betas = tuple(float(numpy.float32(beta)) for beta in (0.9, 0.999))
+    """Losses and norms of gradients. Where an answer has "sampled", these are the decoder's log-probabilities of its
+    tokens from the second step on; before, they are those of the model."""
     parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=values["lr"], betas=betas, eps=1e-8, weight_decay=0)
+    optimizer = torch.optim.AdamW(parameters, lr=values["lr"], betas=BETAS, eps=EPSILON, weight_decay=0)
     temperature = values["rollout-temperature"]
-    losses, norms, all_old = [], [], []
+    losses, norms = [], []
     for step in range(STEPS):
         rollout = rollouts[step // values["iterations"]]
         if step % values["iterations"] == 0:
@@ -198,14 +250,16 @@ def replay(model, rollouts, values, loss_of=loss_of_answers):
                 if values["kl"]:
                     with model.disable_adapter():
                         reference = log_probabilities(model, rollout, temperature)
-            all_old.append(old)
+        sampled = [answer.get("sampled", before) if step else before for answer, before in zip(rollout, old)]
+        importance = [torch.exp(before - one.to(before.dtype)).clamp(max=values["importance-cap"])
+                      for before, one in zip(old, sampled)]
         optimizer.zero_grad()
-        loss = loss_of(model, rollout, old, reference, values)
+        loss = loss_of(model, rollout, old, reference, importance, values)
         loss.backward()
         norms.append(math.sqrt(sum(p.grad.double().pow(2).sum().item() for p in parameters)))
         optimizer.step()
         losses.append(loss.item())
-    return losses, norms, all_old
+    return losses, norms
 
 
 # ---- comparing --------------------------------------------------------------------------------------
@@ -221,40 +275,176 @@ def difference(ours, theirs):
     return largest
 
 
-def compare(steps, ours, losses, norms, theirs):
-    """Largest relative differences of losses, norms and weights. A loss is near 0 by construction, because advantages
-    of a row add up to 0; its difference is relative to at least the mean size of all losses."""
-    size = sum(abs(loss) for loss in losses) / len(losses)
-    return (max(abs(step["loss"] - loss) / max(abs(loss), size) for step, loss in zip(steps, losses)),
-            max(abs(step["grad_norm"] - norm) / norm for step, norm in zip(steps, norms)),
-            difference(ours, theirs))
+def compare_all(folder, name, steps, ours, rollouts, values, adapter=None):
+    """Prints the largest relative differences of losses, norms and weights; whether all are small. A loss is near 0 by
+    construction, because advantages of a row add up to 0: it is compared with the mean size of an advantage, too."""
+    sizes = [abs(answer["advantage"]) for rollout in rollouts for answer in rollout]
+    size = sum(sizes) / len(sizes)
+    shown, is_right = "", len(steps) == STEPS
+    for way, dtype in ("double", torch.float64), ("single", torch.float32), ("TRL", torch.float32):
+        model = load(folder, dtype, adapter)
+        loss_of = make_trl_loss(folder, model, values) if way == "TRL" else loss_of_answers
+        losses, norms = replay(model, rollouts, values, loss_of)
+        apart = (max(abs(step["loss"] - loss) / max(abs(loss), size) for step, loss in zip(steps, losses)),
+                 max(abs(step["grad_norm"] - norm) / norm for step, norm in zip(steps, norms)),
+                 difference(ours, model))
+        is_right = is_right and all(one < LIMIT for one in apart)
+        shown += "  {}: {:.1e} {:.1e} {:.1e}".format(way, *apart)
+    clipped = max(step["clipped"] for step in steps)
+    is_right = is_right and (clipped > 0) == (values["iterations"] > 1)
+    print(f"{'ok    ' if is_right else 'FAILED'} {name:22}{shown}  clipped {100 * clipped:.0f} %", flush=True)
+    return is_right
+
+
+def load_ours(folder, out):
+    """The result of a run; of adapters, with the base."""
+    if os.path.isdir(os.path.join(out, "adapter")):
+        return load(folder, torch.float32, os.path.join(out, "adapter"))
+    return transformers.AutoModelForCausalLM.from_pretrained(os.path.join(out, "model"), dtype=torch.float32)
 
 
 def check_case(program, folder, tokenizer, name):
     values = DEFAULTS | CASES[name]
     flags = ["--lora", "--lora-rank", 4] if values["kl"] else []
     adapter = None
-    if flags: # the first update leaves A as it was drawn, and B where a rate of almost 0 leaves it
+    if flags: # the first update leaves A as it was drawn, because B is 0, and B where a rate of almost 0 leaves it
         _, out, _ = run_ours(program, folder, name + " start", values | {"lr": 1e-30}, [*flags, "--steps", 1])
         adapter = os.path.join(out, "adapter")
     steps, out, answers = run_ours(program, folder, name, values, flags)
-    assert len(steps) == STEPS
     rollouts = read_rollouts(tokenizer, answers, values)
-    ours = load(folder, torch.float32, os.path.join(out, "adapter") if flags else None)
-    if not flags:
-        ours = transformers.AutoModelForCausalLM.from_pretrained(os.path.join(out, "model"), dtype=torch.float32)
-    results = []
-    for dtype in (torch.float64, torch.float32):
-        model = load(folder, dtype, adapter)
-        losses, norms, _ = replay(model, rollouts, values)
-        results.append(compare(steps, ours, losses, norms, model))
-    clipped = max(step["clipped"] for step in steps)
-    is_right = all(one < 1e-5 for result in results for one in result)
-    is_right = is_right and (clipped > 0) == (values["iterations"] > 1)
-    shown = "  ".join("losses {:.1e} norms {:.1e} weights {:.1e}".format(*result) for result in results)
-    print(f"{'ok    ' if is_right else 'FAILED'} {name:22} double: {shown.replace('  ', '  single: ')}  "
-          f"clipped {100 * clipped:.0f} %", flush=True)
+    return compare_all(folder, name, steps, load_ours(folder, out), rollouts, values, adapter)
+
+
+# ---- the decoder's log-probabilities ----------------------------------------------------------------
+
+
+class SavedRollout:
+    """rollout.bin of a checkpoint: answers as documents of sequences."""
+
+    def __init__(self, checkpoint):
+        self.checkpoint = checkpoint
+        with open(os.path.join(checkpoint, "rollout.bin"), "rb") as file:
+            self.bytes = bytearray(file.read())
+        at = self.bytes.index(b"hyroll 1") + 8
+        seq, count = struct.unpack_from("<qq", self.bytes, at)
+        arrays = numpy.frombuffer(self.bytes, dtype=numpy.int32, offset=at + 16)
+        self.tokens, self.targets, self.starts = (one.reshape(count, seq) for one in
+                                                  numpy.split(arrays[:3 * count * seq], 3))
+        self.policy = arrays[3 * count * seq:].view(numpy.float32).reshape(count, seq, 4)
+
+    def find(self, answer):
+        """Where the targets of an answer are in all documents like it; none if it is not there."""
+        found = []
+        ids = answer["prompt_ids"] + answer["ids"]
+        for i, starts in enumerate(self.starts):
+            for start in numpy.unique(starts):
+                at = numpy.flatnonzero(starts == start)
+                if list(self.tokens[i, at]) == ids[:-1] and self.targets[i, at[-1]] == ids[-1]:
+                    found.append((i, at[len(answer["prompt_ids"]) - 1:]))
+        return found
+
+    def write(self):
+        path, manifest = (os.path.join(self.checkpoint, name) for name in ("rollout.bin", "manifest.json"))
+        with open(path, "wb") as file:
+            file.write(self.bytes)
+        with open(manifest, encoding="utf-8") as file:
+            content = json.load(file)
+        for entry in content["files"]:
+            if entry["name"] == "rollout.bin":
+                entry["xxh64"] = xxhash.xxh64_hexdigest(bytes(self.bytes))
+        with open(manifest, "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=2)
+
+
+def copy_first_checkpoint(out, to):
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(os.path.join(out, "checkpoint-1"), os.path.join(to, "checkpoint-1"))
+    for name in ("config.cfg", "metrics.jsonl", "rewards.jsonl"):
+        shutil.copy(os.path.join(out, name), os.path.join(to, name))
+
+
+def check_numbers(saved, rollout, before, step):
+    """Whether the decoder's log-probabilities, and those before the first update, are those of PyTorch."""
+    ours, theirs = [], []
+    for answer, one in zip(rollout, before):
+        places = saved.find(answer)
+        assert places or answer["advantage"] == 0
+        if places:
+            ours.append(-torch.tensor(saved.policy[places[0]][:, 2:]).double())
+            theirs.append(one)
+    ours, theirs = torch.cat(ours), torch.cat(theirs).unsqueeze(1)
+    apart = ((ours - theirs).abs().amax(0) / theirs.abs().mean()).tolist()
+    between = (ours[:, 0] - ours[:, 1]).abs().mean().item()
+    is_right = max(apart) < LIMIT and abs(step["apart"] - between) < 1e-3 * between
+    print(f"{'ok    ' if is_right else 'FAILED'} log-probabilities       decoder: {apart[0]:.1e}  training: {apart[1]:.1e}",
+          flush=True)
     return is_right
+
+
+def check_decoder(program, folder, tokenizer):
+    """Log-probabilities in a checkpoint; and a run that goes on from one where the decoder's were changed."""
+    values = DEFAULTS | {"iterations": STEPS, "rollout-temperature": 0.8, "clip": 0.05, "importance-cap": 1.5}
+    flags = ["--save-every", 1, "--keep", STEPS]
+    steps, out, answers = run_ours(program, folder, "decoder", values, flags)
+    rollout = read_rollouts(tokenizer, answers, values)[0]
+    changed = out + "-changed"
+    copy_first_checkpoint(out, changed)
+    saved = SavedRollout(os.path.join(changed, "checkpoint-1"))
+    with torch.no_grad():
+        before = log_probabilities(load(folder, torch.float64), rollout, values["rollout-temperature"])
+    is_right = check_numbers(saved, rollout, before, steps[0])
+    draw, texts = torch.Generator().manual_seed(3), set()
+    for answer, one in zip(rollout, before):
+        places, text = saved.find(answer), (answer["prompt"], answer["answer"], answer["ended"])
+        for place in places if text not in texts else ():
+            saved.policy[place] += numpy.float32([0, 0, 1, 0]) * (0.4 * torch.randn(len(one), 1, generator=draw)).numpy()
+        texts.add(text)
+        answer["sampled"] = -torch.tensor(saved.policy[places[0]][:, 2]) if places else one.float()
+    saved.write()
+    subprocess.run([program, "--out", changed, "--resume", "--quiet"], check=True, stdout=subprocess.DEVNULL)
+    steps = read_steps(changed)
+    capped = max(step["capped"] for step in steps)
+    is_alike = compare_all(folder, f"weights, {100 * capped:.0f} % capped", steps, load_ours(folder, changed), [rollout],
+                           values)
+    return is_right and is_alike and 0 < capped < 1
+
+
+# ---- adapters ---------------------------------------------------------------------------------------
+
+
+def check_adapters(program, folder, tokenizer):
+    """An adapter of ours goes on in TRL; TRL's goes on here, with rewards and with pairs."""
+    _, out, _ = run_ours(program, folder, "adapter", DEFAULTS, ["--lora", "--lora-rank", 4])
+    model = load(folder, torch.float32, os.path.join(out, "adapter"))
+    before = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+    theirs = os.path.join(folder, "trl-adapter")
+    arguments = trl.GRPOConfig(output_dir=theirs, max_steps=2, per_device_train_batch_size=8, num_generations=8,
+                               max_completion_length=ANSWER_TOKENS, learning_rate=RATE, report_to="none", use_cpu=True,
+                               bf16=False, disable_tqdm=True, gradient_checkpointing=False, save_strategy="no")
+    with open(os.path.join(folder, "rows.jsonl"), encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    trainer = trl.GRPOTrainer(model=model, args=arguments, train_dataset=datasets.Dataset.from_list(rows),
+                              reward_funcs=lambda completions, **_: [float(text.count("a")) for text in completions],
+                              processing_class=tokenizer)
+    trainer.train()
+    is_right = all(not torch.equal(p, before[name]) for name, p in model.named_parameters() if p.requires_grad)
+    print(f"{'ok    ' if is_right else 'FAILED'} an adapter goes on in TRL", flush=True)
+    trainer.save_model(theirs)
+    steps, out, answers = run_ours(program, folder, "adapter of TRL", DEFAULTS, ["--adapter", theirs])
+    is_right &= compare_all(folder, "adapter of TRL", steps, load_ours(folder, out),
+                            read_rollouts(tokenizer, answers, DEFAULTS), DEFAULTS, theirs)
+    with open(os.path.join(folder, "pairs.jsonl"), "w", encoding="utf-8") as file:
+        file.writelines(json.dumps({"prompt": row["prompt"], "chosen": " red", "rejected": " blue!"}) + "\n"
+                        for row in rows)
+    pairs = os.path.join(folder, "run-pairs")
+    subprocess.run([program, "--model", os.path.join(folder, "model"), "--data", os.path.join(folder, "pairs.jsonl"),
+                    "--task", "dpo", "--adapter", theirs, "--out", pairs, "--overwrite", "--steps", "5", "--lr", "1e-3",
+                    "--val-fraction", "0", "--seq-len", str(SEQ), "--batch-size", "2", "--sample-tokens", "0", "--device",
+                    "cpu", "--report", "false", "--quiet"], check=True, stdout=subprocess.DEVNULL)
+    losses = [step["loss"] for step in read_steps(pairs)]
+    is_learning = abs(losses[0] - math.log(2)) < 1e-5 and losses[-1] < losses[0] # the reference has the adapter
+    print(f"{'ok    ' if is_learning else 'FAILED'} TRL's adapter goes on with pairs", flush=True)
+    return is_right and is_learning
 
 
 def main():
@@ -270,6 +460,8 @@ def main():
         make_rows(os.path.join(folder, "rows.jsonl"))
         for name in CASES:
             failed += not check_case(program, folder, tokenizer, name)
+        failed += not check_decoder(program, folder, tokenizer)
+        failed += not check_adapters(program, folder, tokenizer)
     sys.exit(1 if failed else 0)
 
 
