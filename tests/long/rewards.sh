@@ -30,7 +30,7 @@ fi
 
 steps=24 prompts=4
 for i in $(seq 0 119); do
-    echo '{"prompt": "'$((i % 10))'+'$((i % 7))'=", "answer": "'$((i % 10 + i % 7))'", "number": '$i'}'
+    echo '{"prompt": "'$((i % 10))'+'$((i % 7))'=", "answer": "'$((i % 10 + i % 7))'", "number": '"$i"'}'
 done > rows.jsonl
 
 # Scores answers with a number that follows from the line, or with a random one. It notes the rows that it is asked
@@ -70,18 +70,24 @@ resumed() {
     if has_checkpoint "$1"; then run "$@" --resume; else run "$@" --overwrite; fi
 }
 
-weights() { sha256sum "$1"/checkpoint-$steps/{weights,adapter,optimizer}*.safetensors 2> /dev/null | cut -d ' ' -f 1; }
+weights() { sha256sum "$1"/checkpoint-$steps/*.safetensors 2> /dev/null | cut -d ' ' -f 1; }
 
-# The lines of steps without times; of a step that was repeated, the last line.
+# The lines of steps without times, and without the reason of a phase, which a resumed run repeats.
 metrics() {
-    sed -E -n '/^\{"step":/{ s/"(tokens_per_second|[a-z_]*seconds|elapsed|rollout_speed|host_resident_bytes)":[^,}]*,?//g; s/"reason":"[^"]*",//; p; }' \
-        "$1/metrics.jsonl"
+    grep '^{"step":' "$1/metrics.jsonl" | sed -E 's/"reason":"[^"]*",//
+        s/"(tokens_per_second|[a-z_]*seconds|elapsed|rollout_speed|host_resident_bytes)":[^,}]*,?//g'
 }
 
 same() { # FOLDER FOLDER
-    [ -n "$(weights "$1")" ] && [ "$(weights "$1")" = "$(weights "$2")" ] || { echo "other weights" && return 1; }
-    diff <(metrics "$1") <(metrics "$2") > metrics.diff || { echo "other metrics" && head -c 2000 metrics.diff && return 1; }
+    if [ -z "$(weights "$1")" ] || [ "$(weights "$1")" != "$(weights "$2")" ]; then
+        echo "other weights" && return 1
+    fi
+    diff <(metrics "$1") <(metrics "$2") > metrics.diff && return
+    echo "other metrics" && head -c 2000 metrics.diff
+    return 1
 }
+
+same_as_whole() { same whole killed; }
 
 # Rollouts in the journal of $1, without a torn line; no process is started.
 journal_lines() {
@@ -118,7 +124,9 @@ wait_for() { # KIND CHILD FOLDER SECONDS
 asked_once() { # FILE LINES
     local row
     while read -r row; do
-        [ $((row / prompts)) -ge "$2" ] || { echo "row $row was scored again, $2 rollouts were in the journal" && return 1; }
+        [ $((row / prompts)) -ge "$2" ] && continue
+        echo "row $row was scored again, $2 rollouts were in the journal"
+        return 1
     done < "$1"
 }
 
@@ -137,11 +145,11 @@ kill_run() { # SECONDS COUNT FLAG ...
         before_kill=$lines
         export ASKED="$scratch/asked" KILL_LINE=0
         [ "$kind" = program ] && KILL_LINE=$((1 + RANDOM % 128))
-        before=exec resumed killed "$@" 2> /dev/null &
+        before="exec" resumed killed "$@" 2> /dev/null &
         child=$!
         echo $child > pid
         wait_for "$kind" $child killed "$seconds"
-        kill -9 $child 2> /dev/null && hits[$kind]=$((${hits[$kind]:-0} + 1))
+        [ "$kind" != program ] && kill -9 $child 2> /dev/null && hits[$kind]=$((${hits[$kind]:-0} + 1))
         wait $child 2> /dev/null
         asked_once asked "$before_kill" || return 1
     done
@@ -156,7 +164,7 @@ kill_run() { # SECONDS COUNT FLAG ...
 # The run again, from its first checkpoint and its journal: it asks for nothing.
 repeat_from_journal() {
     local first
-    first="$(cd killed && ls -d checkpoint-* | sort -t - -k 2 -n | head -n 1)"
+    first="$(basename "$(printf '%s\n' killed/checkpoint-* | sort -t - -k 2 -n | head -n 1)")"
     rm -rf repeated && mkdir repeated && cp -r killed/{rewards.jsonl,metrics.jsonl,config.cfg,"$first"} repeated
     : > asked
     run repeated "$@" --resume 2> run.err || { cat run.err && return 1; }
@@ -165,8 +173,9 @@ repeat_from_journal() {
 }
 
 check() { # NAME COUNT PROGRAM FLAG ...
-    local name="$1" left="$2" program="$3" began seconds number=0 some
+    local name="$1" left="$2" program="$3" began seconds number=0 some compare=same_as_whole
     shift 3
+    [ "$program" = random ] && compare=repeat_from_journal
     set -- "$@" --reward-program "sh '$scratch/score.sh' '$scratch' $program"
     export ASKED=/dev/null KILL_LINE=0
     began=$(date +%s.%N)
@@ -175,11 +184,9 @@ check() { # NAME COUNT PROGRAM FLAG ...
     declare -A hits=()
     while [ "$left" -gt 0 ]; do
         some=$((left < 4 ? left : 4)) left=$((left - 4))
-        kill_run "$seconds" "$some" "$@" && if [ "$program" = random ]; then
-            repeat_from_journal "$@"
-        else
-            same whole killed
-        fi || { echo "FAILED  $name, $number kills" && return 1; }
+        if ! kill_run "$seconds" "$some" "$@" || ! "$compare" "$@"; then
+            echo "FAILED  $name, $number kills" && return 1
+        fi
     done
     echo "ok      $name, killed $number times: ${hits[time]:-0} at random moments, ${hits[journal]:-0} between journal" \
         "and update, ${hits[program]:-0} in the program, ${hits[saving]:-0} while saving"

@@ -125,8 +125,8 @@ def run_ours(program, folder, name, values, flags=()):
                "--overwrite", "--steps", STEPS, "--prompts", PROMPTS, "--samples", SAMPLES, "--answer-tokens",
                ANSWER_TOKENS, "--batch-size", 2, "--shuffle", "false", "--val-fraction", 0, "--seq-len", SEQ,
                "--precision", "fp32", "--grad-clip", 0, "--schedule", "constant", "--lr-warmup-steps", 0,
-               "--weight-decay", 0, "--beta1", 0.9, "--beta2", 0.999, "--adam-eps", EPSILON, "--sample-tokens", 0, "--device", "cpu",
-               "--threads", 1, "--report", "false", "--tensorboard", "false", "--quiet"]
+               "--weight-decay", 0, "--beta1", 0.9, "--beta2", 0.999, "--adam-eps", EPSILON,
+               "--sample-tokens", 0, "--device", "cpu", "--threads", 1, "--report", "false", "--tensorboard", "false", "--quiet"]
     for key, value in (DEFAULTS | values).items():
         command += ["--" + key, value]
     subprocess.run([str(word) for word in [*command, *flags]], check=True, stdout=subprocess.DEVNULL)
@@ -376,8 +376,8 @@ def check_numbers(saved, rollout, before, step):
     apart = ((ours - theirs).abs().amax(0) / theirs.abs().mean()).tolist()
     between = (ours[:, 0] - ours[:, 1]).abs().mean().item()
     is_right = max(apart) < LIMIT and abs(step["apart"] - between) < 1e-3 * between
-    print(f"{'ok    ' if is_right else 'FAILED'} log-probabilities       decoder: {apart[0]:.1e}  training: {apart[1]:.1e}",
-          flush=True)
+    print(f"{'ok    ' if is_right else 'FAILED'} {'log-probabilities':22}  decoder: {apart[0]:.1e}  training: "
+          f"{apart[1]:.1e}", flush=True)
     return is_right
 
 
@@ -397,15 +397,16 @@ def check_decoder(program, folder, tokenizer):
     for answer, one in zip(rollout, before):
         places, text = saved.find(answer), (answer["prompt"], answer["answer"], answer["ended"])
         for place in places if text not in texts else ():
-            saved.policy[place] += numpy.float32([0, 0, 1, 0]) * (0.4 * torch.randn(len(one), 1, generator=draw)).numpy()
+            noise = 0.4 * torch.randn(len(one), 1, generator=draw)
+            saved.policy[place] += numpy.float32([0, 0, 1, 0]) * noise.numpy()
         texts.add(text)
         answer["sampled"] = -torch.tensor(saved.policy[places[0]][:, 2]) if places else one.float()
     saved.write()
     subprocess.run([program, "--out", changed, "--resume", "--quiet"], check=True, stdout=subprocess.DEVNULL)
     steps = read_steps(changed)
     capped = max(step["capped"] for step in steps)
-    is_alike = compare_all(folder, f"weights, {100 * capped:.0f} % capped", steps, load_ours(folder, changed), [rollout],
-                           values)
+    is_alike = compare_all(folder, f"weights, {100 * capped:.0f} % capped", steps, load_ours(folder, changed),
+                           [rollout], values)
     return is_right and is_alike and 0 < capped < 1
 
 
@@ -439,8 +440,8 @@ def check_adapters(program, folder, tokenizer):
     pairs = os.path.join(folder, "run-pairs")
     subprocess.run([program, "--model", os.path.join(folder, "model"), "--data", os.path.join(folder, "pairs.jsonl"),
                     "--task", "dpo", "--adapter", theirs, "--out", pairs, "--overwrite", "--steps", "5", "--lr", "1e-3",
-                    "--val-fraction", "0", "--seq-len", str(SEQ), "--batch-size", "2", "--sample-tokens", "0", "--device",
-                    "cpu", "--report", "false", "--quiet"], check=True, stdout=subprocess.DEVNULL)
+                    "--val-fraction", "0", "--seq-len", str(SEQ), "--batch-size", "2", "--sample-tokens", "0",
+                    "--device", "cpu", "--report", "false", "--quiet"], check=True, stdout=subprocess.DEVNULL)
     losses = [step["loss"] for step in read_steps(pairs)]
     is_learning = abs(losses[0] - math.log(2)) < 1e-5 and losses[-1] < losses[0] # the reference has the adapter
     print(f"{'ok    ' if is_learning else 'FAILED'} TRL's adapter goes on with pairs", flush=True)
