@@ -6,7 +6,8 @@
 #   tests/long/rewards.sh [KILLS]
 #
 # The comparison needs a Python with torch, transformers, peft and trl, which HYBRID_TRAINERS_PYTHON names (else
-# python3); without them it is left out. KILLS is the number of kills (50). Ends with the line "N passed, N failed".
+# python3); without them, or with ORACLE=0, it is left out. KILLS is the number of kills (50). Ends with the line
+# "N passed, N failed".
 set -uo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
@@ -188,8 +189,8 @@ check() { # NAME COUNT PROGRAM FLAG ...
             echo "FAILED  $name, $number kills" && return 1
         fi
     done
-    echo "ok      $name, killed $number times: ${hits[time]:-0} at random moments, ${hits[journal]:-0} between journal" \
-        "and update, ${hits[program]:-0} in the program, ${hits[saving]:-0} while saving"
+    echo "ok      $name, $number kills: ${hits[time]:-0} at random moments, ${hits[journal]:-0} between journal and" \
+        "update, ${hits[program]:-0} in the program, ${hits[saving]:-0} while saving"
 }
 
 third=$(((kills + 2) / 3))

@@ -36,7 +36,7 @@ except ImportError as missing:
 
 STEPS, PROMPTS, SAMPLES, ANSWER_TOKENS, SEQ, RATE = 20, 4, 4, 24, 128, 1e-3
 LIMIT = 1e-5
-EPSILON = 1e-5 # 1e-8 would turn the rounding of gradients near 0 into whole updates
+EPSILON = 1e-4 # 1e-8 would turn the rounding of gradients near 0 into whole updates
 BETAS = tuple(float(numpy.float32(beta)) for beta in (0.9, 0.999)) # in single precision, as in the run
 DEFAULTS = {"grpo-loss": "dapo", "reward-scale": "group", "clip": 0.2, "clip-high": -1, "iterations": 1, "kl": 0,
             "rollout-temperature": 1, "importance-cap": 3, "skip-cut": "false", "lr": RATE}
@@ -126,7 +126,8 @@ def run_ours(program, folder, name, values, flags=()):
                ANSWER_TOKENS, "--batch-size", 2, "--shuffle", "false", "--val-fraction", 0, "--seq-len", SEQ,
                "--precision", "fp32", "--grad-clip", 0, "--schedule", "constant", "--lr-warmup-steps", 0,
                "--weight-decay", 0, "--beta1", 0.9, "--beta2", 0.999, "--adam-eps", EPSILON,
-               "--sample-tokens", 0, "--device", "cpu", "--threads", 1, "--report", "false", "--tensorboard", "false", "--quiet"]
+               "--sample-tokens", 0, "--device", "cpu", "--threads", 1, "--report", "false", "--tensorboard", "false",
+               "--quiet"]
     for key, value in (DEFAULTS | values).items():
         command += ["--" + key, value]
     subprocess.run([str(word) for word in [*command, *flags]], check=True, stdout=subprocess.DEVNULL)
