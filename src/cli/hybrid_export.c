@@ -68,7 +68,7 @@ static const hy_cli_row rows[] = {
     {"--scale", "X", HY_CLI_TEXT, AT(scale),
      "Write start + X times (trained - start), where start is what the run began with. 1: as "
      "trained; more goes further, less goes back. auto: the scale that is best on the run's "
-     "held-out data. After training on pairs of answers, 1.5 to 3 often helps.",
+     "held-out data.",
      "auto, or a number"},
     {"--eval-batches", "N", HY_CLI_COUNT, AT(eval_batches),
      "Show the validation loss of a file for llama.cpp or a folder with --type and of the model "
@@ -101,6 +101,7 @@ static const hy_cli_program program = {
         "          hybrid-export runs/mine --gguf mine.gguf --type q4_k_m\n"
         "          hybrid-export runs/mine --out mine-nf4 --type nf4 --eval-batches 50\n"
         "          hybrid-export runs/lora --out merged --merge --eval-batches 50\n"
+        "          hybrid-export runs/dpo --out further --scale auto\n"
         "          hybrid-export --merge --adapter downloaded --base ~/models/Qwen3-8B --out "
         "merged\n"
         "\n"
