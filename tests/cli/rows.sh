@@ -541,3 +541,43 @@ test_the_closing_sample_of_rows_is_an_answer_to_a_held_out_row() {
     expect_code 0
     expect_out "the last one?"
 }
+
+test_a_run_on_pairs_is_scaled_away_from_its_beginning() {
+    i=0
+    while [ $((i += 1)) -le 40 ]; do
+        echo "{\"prompt\": \"$i is \", \"chosen\": \"yes, $i\", \"rejected\": \"no, $i\"}"
+    done > pairs.jsonl
+    run_tiny --out base
+    run_tiny --init-from base --data pairs.jsonl --val-fraction 0.3 --task dpo --out dpo --lr 1e-3
+    expect_code 0
+    before=$(cat dpo/metrics.jsonl dpo/summary.json | cksum)
+    run_other hybrid-export dpo --scale auto --out further
+    expect_code 0
+    expect_out "chosen before rejected"
+    expect_out "written"
+    expect_out "wrote further"
+    expect_file further/model.safetensors
+    expect_same "$(cat dpo/metrics.jsonl dpo/summary.json | cksum)" "$before" "files of the run"
+    run_other hybrid-export dpo --scale 3 --out three
+    expect_code 0
+    cmp -s three/model.safetensors dpo/model/model.safetensors && fail "nothing was scaled"
+    run_other hybrid-export dpo --scale 1 --out one
+    cmp -s one/model.safetensors dpo/model/model.safetensors || fail "scale 1 changes weights"
+    for scale in 0 -1 101 two 1.5x ""; do
+        run_other hybrid-export dpo --scale "$scale" --out wrong
+        expect_code 2
+        expect_err "--scale accepts auto, or a number above 0"
+    done
+    run_other hybrid-export dpo --scale auto --data pairs.jsonl --out wrong
+    expect_code 2
+    expect_err "the run's own held-out data"
+    run_other hybrid-export --merge --adapter somewhere --scale 2 --out wrong
+    expect_code 2
+    expect_err "lora_alpha"
+    for scale in auto 2; do
+        run_other hybrid-export base --scale $scale --out wrong
+        expect_code 2
+        expect_err "began with random weights"
+    done
+    [ ! -e wrong ] || fail "a refused export wrote something"
+}
