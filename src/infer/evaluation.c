@@ -124,13 +124,16 @@ static hy_status plan_pass(hy_engine *e, const hy_pass_spec *spec, hy_batch_opti
     return HY_OK;
 }
 
-/* Opens the data for the task. Rows that are no pairs are measured by their next-token loss, as a
- * run on pairs does not know them. */
+/* Opens the data for the task. Rows that are no pairs, and rows for rewards, are measured by their
+ * next-token loss. */
 static hy_status open_data(hy_used_model *m) {
     hy_error error;
-    HY_FAIL_IF(m->settings.task == HY_LOSS_POLICY, HY_ERR_INPUT,
-               "task grpo rewards answers that are generated, which only a run measures "
-               "(val_reward); without --task, the loss of the answers in the rows is measured");
+    if (m->settings.task == HY_LOSS_POLICY) {
+        hy_say_to(&m->observer, HY_NOTE,
+                  "only a run of task grpo generates answers and rewards them (val_reward); here the "
+                  "answers in the rows are measured");
+        m->settings.task = HY_LOSS_NEXT_TOKEN;
+    }
     hy_status status = hy_engine_open_data(m->engine, true, &m->data);
     if (status != HY_ERR_INPUT || m->settings.task == HY_LOSS_NEXT_TOKEN) return status;
     hy_error_save(&error, status);
