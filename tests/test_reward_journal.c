@@ -23,7 +23,7 @@ static hy_journal *open_journal(bool goes_on) {
 
 static void put(hy_journal *journal, int64_t rollout, double value) {
     double values[] = {value, -value};
-    must(hy_journal_put(journal, rollout, (uint64_t)rollout * 7, values, 2));
+    must(hy_journal_put(journal, rollout, (uint64_t)rollout * 7, values, 2, NULL));
 }
 
 /* Whether the record of put() is there, with this value. */
@@ -55,6 +55,33 @@ START_TEST(records_are_found_again) {
 }
 END_TEST
 
+/* An example is for readers of the file: scores are found as without it, and long or damaged texts
+ * make no damaged line. */
+START_TEST(a_record_has_an_example) {
+    char *text, longer[5000];
+    double values[2] = {0.5, 1}, again[2];
+    bool is_found;
+    size_t size;
+    memset(longer, '"', sizeof longer);
+    hy_journal_example example = {.prompt = "1+1=\xff",
+                                  .prompt_size = 5,
+                                  .best = {"2", 1, 1},
+                                  .worst = {longer, sizeof longer, 0.5}};
+    hy_journal *journal = open_journal(false);
+    must(hy_journal_put(journal, 0, 7, values, 2, &example));
+    hy_journal_close(journal);
+    journal = open_journal(true);
+    must(hy_journal_find(journal, 0, 7, again, 2, &is_found));
+    ck_assert(is_found && again[0] == 0.5 && again[1] == 1);
+    hy_journal_close(journal);
+    text = read_journal(&size);
+    ck_assert_ptr_nonnull(strstr(text, "\"example\":{\"prompt\":\"1+1=\xEF\xBF\xBD\",\"best\":{"
+                                       "\"answer\":\"2\",\"reward\":1}"));
+    ck_assert_uint_lt(size, 5000);
+    free(text);
+}
+END_TEST
+
 START_TEST(other_hashes_and_counts_are_not_found) {
     double values[3];
     bool is_found = true;
@@ -77,7 +104,7 @@ END_TEST
 START_TEST(without_a_journal_nothing_is_kept) {
     bool is_found = true;
     double value = 1;
-    must(hy_journal_put(NULL, 1, 2, &value, 1));
+    must(hy_journal_put(NULL, 1, 2, &value, 1, NULL));
     must(hy_journal_find(NULL, 1, 2, &value, 1, &is_found));
     ck_assert(!is_found);
     hy_journal_close(NULL);
@@ -101,8 +128,8 @@ START_TEST(values_keep_their_bits) {
     double again[COUNT];
     bool is_found;
     hy_journal *journal = open_journal(false);
-    must(hy_journal_put(journal, 0, UINT64_MAX, values, COUNT));
-    must(hy_journal_put(journal, INT64_MAX, 0, values, 0));
+    must(hy_journal_put(journal, 0, UINT64_MAX, values, COUNT, NULL));
+    must(hy_journal_put(journal, INT64_MAX, 0, values, 0, NULL));
     hy_journal_close(journal);
     journal = open_journal(true);
     must(hy_journal_find(journal, 0, UINT64_MAX, again, COUNT, &is_found));
@@ -116,8 +143,8 @@ END_TEST
 START_TEST(values_that_are_not_finite_are_refused) {
     double values[] = {1, INFINITY};
     hy_journal *journal = open_journal(false);
-    must_fail(hy_journal_put(journal, 0, 0, values, 2), HY_ERR_INPUT, "score 2 is not finite");
-    must_fail(hy_journal_put(journal, -1, 0, values, 1), HY_ERR_INPUT, "rollout -1 is negative");
+    must_fail(hy_journal_put(journal, 0, 0, values, 2, NULL), HY_ERR_INPUT, "score 2 is not finite");
+    must_fail(hy_journal_put(journal, -1, 0, values, 1, NULL), HY_ERR_INPUT, "rollout -1 is negative");
     hy_journal_close(journal);
     size_t size;
     free(read_journal(&size));
@@ -238,7 +265,7 @@ START_TEST(a_line_without_an_end_is_bounded) {
     double *values = malloc(COUNT * sizeof *values);
     for (int i = 0; i < COUNT; i++) values[i] = 1.0 / 3 + i;
     journal = open_journal(false);
-    must_fail(hy_journal_put(journal, 0, 0, values, COUNT), HY_ERR_INPUT, "too many for a record");
+    must_fail(hy_journal_put(journal, 0, 0, values, COUNT, NULL), HY_ERR_INPUT, "too many for a record");
     hy_journal_close(journal);
     free(values);
 }
@@ -277,7 +304,7 @@ START_TEST(a_file_that_another_program_changed_is_not_believed) {
               "line 1: it was changed");
     write_journal(text, size - 5);
     must_fail(hy_journal_find(journal, 1, 7, values, 2, &is_found), HY_ERR_IO, "it ends at byte");
-    must_fail(hy_journal_put(journal, 2, 7, values, 0), HY_ERR_INPUT, "was changed");
+    must_fail(hy_journal_put(journal, 2, 7, values, 0, NULL), HY_ERR_INPUT, "was changed");
     hy_journal_close(journal);
     free(text);
 }
@@ -289,8 +316,8 @@ START_TEST(records_may_be_longer_than_what_is_read_at_once) {
     bool is_found;
     for (int i = 0; i < COUNT; i++) values[i] = 1.0 / 3 + i;
     hy_journal *journal = open_journal(false);
-    for (int i = 0; i < 3; i++) must(hy_journal_put(journal, i, 0, values, COUNT));
-    must(hy_journal_put(journal, 1, 0, values, COUNT));
+    for (int i = 0; i < 3; i++) must(hy_journal_put(journal, i, 0, values, COUNT, NULL));
+    must(hy_journal_put(journal, 1, 0, values, COUNT, NULL));
     hy_journal_close(journal);
     journal = open_journal(true);
     memset(values, 0, COUNT * sizeof *values);
@@ -311,11 +338,11 @@ START_TEST(a_failed_put_can_be_repeated) {
             hy_journal *journal = open_journal(false);
             for (int i = 0; i < 6; i++) put(journal, i, i);
             hy_fault_arm(at, ENOSPC, false);
-            hy_status status = hy_journal_put(journal, rollout, (uint64_t)rollout * 7, values, 2);
+            hy_status status = hy_journal_put(journal, rollout, (uint64_t)rollout * 7, values, 2, NULL);
             is_over = hy_fault_disarm() <= at;
             ck_assert(is_over ? status == HY_OK && at >= 4 : status == HY_ERR_IO);
             for (int i = 0; i < 3; i++) ck_assert(has(journal, i, i));
-            must(hy_journal_put(journal, rollout, (uint64_t)rollout * 7, values, 2));
+            must(hy_journal_put(journal, rollout, (uint64_t)rollout * 7, values, 2, NULL));
             for (int round = 0; round < 2; round++) {
                 for (int i = 0; i < 3; i++) ck_assert(has(journal, i, i));
                 ck_assert(has(journal, rollout, values[0]) && !has(journal, rollout + 1, 0));
@@ -358,6 +385,7 @@ static Suite *make_suite(void) {
     TCase *cases = tcase_create("journal");
     tcase_add_checked_fixture(cases, make_folder, drop_folder);
     tcase_add_test(cases, records_are_found_again);
+    tcase_add_test(cases, a_record_has_an_example);
     tcase_add_test(cases, other_hashes_and_counts_are_not_found);
     tcase_add_test(cases, without_a_journal_nothing_is_kept);
     tcase_add_test(cases, values_keep_their_bits);

@@ -92,3 +92,14 @@ void hy_html_cell(hy_text *out, hy_figure figure, double value) {
     hy_text_add(out, "<td>");
     hy_html_figure(out, figure, value);
 }
+
+void hy_html_open_table(hy_text *html, const char *title, const char *const *columns,
+                        int numbers_from) {
+    hy_text_addf(html, "<h3>%s</h3>\n<div class=\"scroll\"><table>\n<thead><tr>", title);
+    for (int i = 0; columns[i]; i++)
+        hy_text_addf(html, "<th scope=\"col\"%s>%s", i < numbers_from ? " class=\"text\"" : "",
+                     columns[i]);
+    hy_text_add(html, "</thead>\n<tbody>\n");
+}
+
+void hy_html_close_table(hy_text *html) { hy_text_add(html, "</tbody></table></div>\n"); }

@@ -27,5 +27,9 @@ typedef enum hy_figure {
 const char *hy_figure_name(hy_figure figure);
 void hy_html_figure(hy_text *out, hy_figure figure, double value); /* a dash for NaN */
 void hy_html_cell(hy_text *out, hy_figure figure, double value);   /* a cell of a table */
+/* A table with a title; columns end with NULL, and those before `numbers_from` hold text. */
+void hy_html_open_table(hy_text *html, const char *title, const char *const *columns,
+                        int numbers_from);
+void hy_html_close_table(hy_text *html);
 /* Rows of a table begin with this; the name of the row follows. */
 #define HY_HTML_ROW "<tr><th scope=\"row\">"

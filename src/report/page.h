@@ -1,7 +1,7 @@
 /* page.h: the parts of the page, for this module only; others use hy_report_write.
  *
  * page.c assembles it; charts.c writes the data for the script and the figure of each chart; axes.c
- * writes what the charts share; tables.c and head.c write what can be read without a script. Style
+ * writes what the charts share; tables.c, answers.c and head.c write what can be read without a script. Style
  * and script are separate files (page/) that are compiled into the library. */
 #pragma once
 
@@ -36,3 +36,4 @@ void hy_page_head(hy_page *page); /* title, state and the most important figures
 void hy_page_comparison(hy_page *page);
 void hy_page_settings(hy_page *page); /* table rows: settings in which the runs differ */
 void hy_page_run_tables(hy_page *page, int run);
+void hy_page_answers(hy_page *page, int run); /* answers.c: that were generated and rewarded */

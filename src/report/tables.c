@@ -12,17 +12,6 @@
 
 #define EVENTS_MAX 500
 
-static void open_table(hy_text *html, const char *title, const char *const *columns,
-                       int numbers_from) {
-    hy_text_addf(html, "<h3>%s</h3>\n<div class=\"scroll\"><table>\n<thead><tr>", title);
-    for (int i = 0; columns[i]; i++)
-        hy_text_addf(html, "<th scope=\"col\"%s>%s", i < numbers_from ? " class=\"text\"" : "",
-                     columns[i]);
-    hy_text_add(html, "</thead>\n<tbody>\n");
-}
-
-static void close_table(hy_text *html) { hy_text_add(html, "</tbody></table></div>\n"); }
-
 static void add_text_cell(hy_text *html, const char *text) {
     hy_html_put(html, "<td class=\"text\">", text, "");
 }
@@ -37,7 +26,7 @@ static void add_phases(hy_page *page, int r) {
         "planned", "peak",  "waited", NULL};
     hy_text *html = page->html;
     double per_step = facts->is_custom ? 1 : (double)facts->tokens_per_step;
-    open_table(html, "Phases", columns, 1);
+    hy_html_open_table(html, "Phases", columns, 1);
     for (int p = 0; p < HY_PHASE_COUNT; p++) {
         const hy_phase_totals *phase = &t->phases[p];
         if (phase->steps == 0) continue;
@@ -62,7 +51,7 @@ static void add_phases(hy_page *page, int r) {
     hy_html_cell(html, HY_FIGURE_SHORT,
                  facts->is_custom ? t->steps_per_second : t->tokens_per_second);
     hy_text_add(html, "<td><td><td>\n");
-    close_table(html);
+    hy_html_close_table(html);
 }
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
@@ -87,7 +76,7 @@ static void add_ranks(hy_page *page, int r) {
     int64_t steps = one.steps;
     bool is_folded = hy_run_rank(run, RANKS_UNFOLDED, false, &one);
     if (is_folded) hy_text_add(html, "<details class=\"listing\"><summary>Ranks</summary>\n");
-    open_table(html, "Ranks, medians of their steps", columns, 1);
+    hy_html_open_table(html, "Ranks, medians of their steps", columns, 1);
     for (int32_t rank = 0; hy_run_rank(run, rank, false, &one); rank++) {
         hy_text_addf(html, "<tr><th scope=\"row\">%d", rank);
         add_seconds(html, one.seconds);
@@ -98,7 +87,7 @@ static void add_ranks(hy_page *page, int r) {
         hy_html_cell(html, HY_FIGURE_COUNT, (double)one.slowest);
         hy_text_add(html, "\n");
     }
-    close_table(html);
+    hy_html_close_table(html);
     hy_text_addf(html, "%s<p class=\"note\">", is_folded ? "</details>\n" : "");
     const hy_run_facts *facts = hy_run_describe(run);
     if (facts->zero_stage >= 0) {
@@ -148,7 +137,7 @@ static void add_memory(hy_page *page, int r, const hy_planned *from) {
     const char *columns[] = {
         "phase", "class", "place", "type", "planned", from->has_measured ? "measured" : NULL, NULL};
     bool is_done[HY_PHASE_COUNT] = {false};
-    open_table(page->html, from->has_measured ? "Memory, planned and measured" : "Memory, planned",
+    hy_html_open_table(page->html, from->has_measured ? "Memory, planned and measured" : "Memory, planned",
                columns, 4);
     for (int p = 0; p < HY_PHASE_COUNT; p++) {
         hy_text *names = &page->scratch;
@@ -162,7 +151,7 @@ static void add_memory(hy_page *page, int r, const hy_planned *from) {
         }
         if (names->size > 0) add_memory_rows(page->html, from, p, hy_text_string(names));
     }
-    close_table(page->html);
+    hy_html_close_table(page->html);
 }
 
 /* ---- memory savings -------------------------------------------------------------------------- */
@@ -197,7 +186,7 @@ static void add_savings(hy_page *page, int r) {
         bool is_on = false, is_measured = false;
         hy_json_as_bool(hy_json_get(n, "on"), &is_on);
         if (!is_on || !(device > 0)) continue;
-        if (!is_open) open_table(html, "Device memory savings", columns, 2);
+        if (!is_open) hy_html_open_table(html, "Device memory savings", columns, 2);
         is_open = true;
         hy_json_as_bool(hy_json_get(n, "measured"), &is_measured);
         hy_html_put(html, HY_HTML_ROW, text_at(n, "name"), "");
@@ -206,7 +195,7 @@ static void add_savings(hy_page *page, int r) {
         hy_html_cell(html, HY_FIGURE_BYTES, host < 0 ? -host : NAN);
         hy_text_addf(html, "<td>%s\n", is_measured ? "measured" : "planned");
     }
-    if (is_open) close_table(html);
+    if (is_open) hy_html_close_table(html);
 }
 
 /* ---- prediction and losses ------------------------------------------------------------------- */
@@ -226,7 +215,7 @@ static void add_prediction(hy_page *page, int r) {
     hy_text *html = page->html;
     double forks = number_at(summary, "forks");
     if (strcmp(predictor, "none") == 0) return;
-    open_table(html, "Prediction", columns, 1);
+    hy_html_open_table(html, "Prediction", columns, 1);
     if (predictor[0]) hy_html_put(html, HY_HTML_ROW "predictor<td>", predictor, "\n");
     add_row(html, "accepted jumps", HY_FIGURE_COUNT, t->moves);
     add_row(html, "rejected jumps", HY_FIGURE_COUNT, t->rejected_moves);
@@ -241,7 +230,7 @@ static void add_prediction(hy_page *page, int r) {
         add_row(html, "gain in paired tests, sum in optimizer steps", HY_FIGURE_NUMBER,
                 number_at(summary, "fork_gain_steps"));
     }
-    close_table(html);
+    hy_html_close_table(html);
 }
 
 static void add_losses(hy_page *page, int r) {
@@ -250,7 +239,7 @@ static void add_losses(hy_page *page, int r) {
     const hy_json_node *summary = summary_of(page->runs[r]);
     hy_text *html = page->html;
     double optimum = number_at(summary, "val_optimum");
-    open_table(html, "Losses", columns, 1);
+    hy_html_open_table(html, "Losses", columns, 1);
     add_row(html, "training, mean of the last steps (at most 32)", HY_FIGURE_LOSS, t->final_loss);
     add_row(html, "held-out", HY_FIGURE_LOSS, t->val_loss);
     add_row(html, "held-out, best", HY_FIGURE_LOSS, t->best_val_loss);
@@ -260,7 +249,7 @@ static void add_losses(hy_page *page, int r) {
     add_row(html, "5-gram model counted on the same bytes", HY_FIGURE_LOSS,
             number_at(summary, "ngram_loss"));
     add_row(html, "above the optimum on this text", HY_FIGURE_LOSS, t->val_loss - optimum);
-    close_table(html);
+    hy_html_close_table(html);
 }
 
 /* ---- exports --------------------------------------------------------------------------------- */
@@ -299,10 +288,10 @@ static void add_exports(hy_page *page, int r) {
     const hy_json *exports = page->runs[r]->exports;
     const hy_json_node *list = exports ? hy_json_root(exports) : NULL;
     if (!list || hy_json_type_of(list) != HY_JSON_ARRAY) return;
-    open_table(page->html, "Exports, measured", columns, 5);
+    hy_html_open_table(page->html, "Exports, measured", columns, 5);
     for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n))
         add_export(page->html, n);
-    close_table(page->html);
+    hy_html_close_table(page->html);
 }
 
 /* ---- events, command, configuration ---------------------------------------------------------- */
@@ -313,7 +302,7 @@ static void add_events(hy_page *page, int r) {
     hy_text *html = page->html;
     if (run->event_count == 0) return;
     size_t shown = run->event_count < EVENTS_MAX ? run->event_count : EVENTS_MAX;
-    open_table(html, "Events", columns, 4);
+    hy_html_open_table(html, "Events", columns, 4);
     for (size_t i = 0; i < shown; i++) {
         const hy_run_event *event = &run->events[i];
         hy_text_add(html, HY_HTML_ROW);
@@ -323,7 +312,7 @@ static void add_events(hy_page *page, int r) {
         add_text_cell(html, event->kind);
         hy_html_put(html, "<td class=\"text long\">", event->text, "\n");
     }
-    close_table(html);
+    hy_html_close_table(html);
     if (shown < run->event_count) {
         hy_text_add(html, "<p class=\"note\">");
         hy_html_count(html, (int64_t)(run->event_count - shown));
@@ -389,6 +378,7 @@ void hy_page_run_tables(hy_page *page, int r) {
     if (!has_memory) add_prediction(page, r);
     hy_text_add(html, "</div>\n</div>\n");
     add_exports(page, r);
+    hy_page_answers(page, r);
     add_sample(page, r);
     add_events(page, r);
     add_listing(html, "Command", facts->command, true);

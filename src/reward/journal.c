@@ -21,9 +21,10 @@
 #include "base/number.h"
 
 #define LINE_MOST ((size_t)16 << 20)                /* bytes of a record */
-#define VALUES_MOST (LINE_MOST / HY_NUMBER_MAX - 8) /* the rest is for what is before them */
+#define VALUES_MOST (LINE_MOST / HY_NUMBER_MAX - 4096) /* the rest is for other members */
 #define CHUNK ((size_t)256 << 10)
 #define HASH_DIGITS 16
+#define TEXT_MOST ((size_t)2000) /* bytes of a text in an example */
 
 typedef struct record {
     int64_t rollout;
@@ -44,8 +45,27 @@ struct hy_journal {
 
 /* ---- records --------------------------------------------------------------------------------- */
 
+static void put_text(hy_json_writer *w, const char *name, const char *text, size_t size) {
+    hy_json_put_bytes(w, name, text, size < TEXT_MOST ? size : TEXT_MOST);
+}
+
+static void put_answer(hy_json_writer *w, const char *name, const hy_journal_answer *answer) {
+    hy_json_open_object(w, name);
+    put_text(w, "answer", answer->text, answer->size);
+    hy_json_put_double(w, "reward", answer->reward);
+    hy_json_close_object(w);
+}
+
+static void put_example(hy_json_writer *w, const hy_journal_example *example) {
+    hy_json_open_object(w, "example");
+    put_text(w, "prompt", example->prompt, example->prompt_size);
+    put_answer(w, "best", &example->best);
+    put_answer(w, "worst", &example->worst);
+    hy_json_close_object(w);
+}
+
 static void write_record(hy_text *line, int64_t rollout, uint64_t hash, const double *values,
-                         size_t count) {
+                         size_t count, const hy_journal_example *example) {
     char digits[HASH_DIGITS + 1];
     hy_json_writer w;
     hy_text_clear(line);
@@ -57,6 +77,7 @@ static void write_record(hy_text *line, int64_t rollout, uint64_t hash, const do
     hy_json_open_array(&w, "scores");
     for (size_t i = 0; i < count; i++) hy_json_put_double(&w, NULL, values[i]);
     hy_json_close_array(&w);
+    if (example) put_example(&w, example);
     hy_json_close_object(&w);
     hy_text_add(line, "\n");
 }
@@ -291,7 +312,7 @@ static void drop_from(hy_journal *j, int64_t rollout) {
 }
 
 hy_status hy_journal_put(hy_journal *j, int64_t rollout, uint64_t hash, const double *values,
-                         size_t count) {
+                         size_t count, const hy_journal_example *example) {
     if (!j) return HY_OK;
     HY_FAIL_IF(rollout < 0, HY_ERR_INPUT, "%s: rollout %" PRId64 " is negative", j->path, rollout);
     HY_FAIL_IF(count > VALUES_MOST, HY_ERR_INPUT,
@@ -301,7 +322,7 @@ hy_status hy_journal_put(hy_journal *j, int64_t rollout, uint64_t hash, const do
         HY_FAIL_IF(!isfinite(values[i]), HY_ERR_INPUT, "%s: score %zu is not finite", j->path,
                    i + 1);
     }
-    write_record(&j->line, rollout, hash, values, count);
+    write_record(&j->line, rollout, hash, values, count, example);
     HY_TRY(hy_text_status(&j->line));
     HY_TRY(hy_array_reserve(&j->records, &j->room, j->count + 1, sizeof *j->records, "records"));
     drop_from(j, rollout);

@@ -232,16 +232,36 @@ static hy_status generate(hy_rollouts *r, hy_trainer *t, scoring *s, size_t rows
 
 /* ---- scores ---------------------------------------------------------------------------------- */
 
+/* The best and the worst answer to the first prompt whose answers differ. */
+static hy_journal_example pick_example(const scoring *s, size_t rows, size_t samples) {
+    size_t best = 0, worst = 0;
+    for (size_t i = 0; i < rows && s->scores[best] == s->scores[worst]; i++) {
+        best = worst = i * samples;
+        for (size_t k = best; k < (i + 1) * samples; k++) {
+            if (s->scores[k] > s->scores[best]) best = k;
+            if (s->scores[k] < s->scores[worst]) worst = k;
+        }
+    }
+    const hy_reward_item *good = &s->items[best], *bad = &s->items[worst];
+    return (hy_journal_example){.prompt = good->prompt,
+                                .prompt_size = good->prompt_size,
+                                .best = {good->answer, good->answer_size, s->scores[best]},
+                                .worst = {bad->answer, bad->answer_size, s->scores[worst]}};
+}
+
 /* From the journal, if these answers were scored before the run was interrupted. */
-static hy_status score(hy_rollouts *r, hy_trainer *t, int64_t number, size_t count) {
+static hy_status score(hy_rollouts *r, hy_trainer *t, int64_t number, size_t rows,
+                       size_t samples) {
     scoring *s = &r->training;
+    size_t count = rows * samples;
     uint64_t hash = hy_rewards_hash(r->rewards, s->items, count);
     bool is_found;
     HY_TRY(hy_journal_find(r->journal, number, hash, s->scores, count, &is_found));
     if (is_found) return HY_OK;
     HY_TRY(
         hy_rewards_score(r->rewards, s->items, count, &t->status.stop_requested, s->scores, NULL));
-    return hy_journal_put(r->journal, number, hash, s->scores, count);
+    hy_journal_example example = pick_example(s, rows, samples);
+    return hy_journal_put(r->journal, number, hash, s->scores, count, &example);
 }
 
 /* Mean and standard deviation (of a sample) of `count` numbers. */
@@ -304,7 +324,7 @@ static hy_status make(hy_rollouts *r, hy_trainer *t, int64_t number, hy_scored_a
     }
     HY_TRY(generate(r, t, &r->training, rows, samples));
     scored = hy_clock();
-    HY_TRY(score(r, t, number, rows * samples));
+    HY_TRY(score(r, t, number, rows, samples));
     r->figures.reward_seconds = hy_clock() - scored;
     r->figures.rollout_seconds = facts->seconds - begin;
     r->figures.rollout_copy_seconds = facts->copy_seconds - copied;

@@ -1,7 +1,5 @@
 # adapters.sh: --lora, --adapter, OUT/adapter, hybrid-export --merge and hybrid-chat --adapter.
 
-bin=$(dirname "$program")
-
 # A run to stand beside, and one that trains adapters beside it.
 make_base() { run_tiny --seed 3 --out base && expect_code 0; }
 run_lora() { run_tiny --init-from base --lora --lora-rank 4 "$@"; }
@@ -10,15 +8,6 @@ run_lora() { run_tiny --init-from base --lora --lora-rank 4 "$@"; }
 loss_of() {
     "$program" --eval-only "$@" --precision fp32 --seed 5 --builtin-bytes 60000 --val-fraction 0.05 --seq-len 32 \
         --threads 1 --device cpu 2> /dev/null | sed -n 's/^loss *\([0-9.]*\) .*/\1/p'
-}
-
-run_other() { # PROGRAM further arguments
-    name=$1
-    shift
-    find . | sort > "$before"
-    "$bin/$name" "$@" > "$stdout" 2> "$stderr" < /dev/null
-    code=$?
-    find . | sort > "$after"
 }
 
 test_a_run_leaves_an_adapter_and_not_a_model() {

@@ -1,16 +1,5 @@
 # gguf.sh: --model FILE.gguf: a file for llama.cpp as the start of a run, as a base of adapters, for evaluation and chat.
 
-bin=$(dirname "$program")
-
-run_other() { # PROGRAM further arguments
-    name=$1
-    shift
-    find . | sort > "$before"
-    "$bin/$name" "$@" > "$stdout" 2> "$stderr" < /dev/null
-    code=$?
-    find . | sort > "$after"
-}
-
 # A model of bytes with rows that blocks of 32 and 256 numbers cut, as a folder and as a file of TYPE.
 make_file() { # TYPE
     run_tiny --architecture llama --width 256 --heads 4 --mlp-width 256 --seed 3 --out base

@@ -44,6 +44,16 @@ run() { # with $input as standard input, where a test sets it
     find . | sort > "$after"
 }
 
+bin=$(dirname "$program")
+run_other() { # PROGRAM further arguments: another program beside it
+    name=$1
+    shift
+    find . | sort > "$before"
+    "$bin/$name" "$@" > "$stdout" 2> "$stderr" < /dev/null
+    code=$?
+    find . | sort > "$after"
+}
+
 run_tiny() {
     # shellcheck disable=SC2086 # the words of $tiny are arguments
     run $tiny "$@"

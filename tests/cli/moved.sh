@@ -38,8 +38,6 @@ test_a_run_that_went_back_continues_from_its_branch() {
 }
 
 golden=$here/../golden/hf
-bin=$(dirname "$program")
-
 # A folder as people have them: weights of a Mistral, a tokenizer, a chat template, generation settings.
 make_base() { # FOLDER
     cp -r "$golden/mistral" "$1"

@@ -201,7 +201,7 @@ test_prompts_are_shown_with_their_expected_answers() {
     expect_out "rows: prompts: question; no chat template; answered by the model; other keys: level"
     expect_out "row 1, sums.jsonl:1: prompt of 5 tokens"
     expect_out "expected, not trained: 0"
-    expect_out "row 2, sums.jsonl:2: prompt of 5 tokens; no answer is expected"
+    expect_out "row 2, sums.jsonl:2: dropped: the row has no answer, which reward exact compares with"
     expect_out "row 3, sums.jsonl:3: dropped: the prompt is empty"
     grep -qF '[[' "$stdout" && fail "something counts in the loss"
     run_tiny --data sums.jsonl --task grpo --reward exact --answer-tokens 8 --show-rows 1 --json
@@ -224,7 +224,6 @@ test_vocab_json_and_merges_txt_are_a_tokenizer() {
     expect_same "$(shown_ids --model base)" "4 3 4 10 *2 *5 *6" "ids"
 }
 
-bin=$(dirname "$program")
 pieces=$here/../golden/sentencepiece
 
 test_a_sentencepiece_file_is_a_tokenizer_from_training_to_chat() {
@@ -550,14 +549,14 @@ test_a_run_on_pairs_is_scaled_away_from_its_beginning() {
     run_tiny --out base
     run_tiny --init-from base --data pairs.jsonl --val-fraction 0.3 --task dpo --out dpo --lr 1e-3
     expect_code 0
-    before=$(cat dpo/metrics.jsonl dpo/summary.json | cksum)
+    kept=$(cat dpo/metrics.jsonl dpo/summary.json | cksum)
     run_other hybrid-export dpo --scale auto --out further
     expect_code 0
     expect_out "chosen before rejected"
     expect_out "written"
     expect_out "wrote further"
     expect_file further/model.safetensors
-    expect_same "$(cat dpo/metrics.jsonl dpo/summary.json | cksum)" "$before" "files of the run"
+    expect_same "$(cat dpo/metrics.jsonl dpo/summary.json | cksum)" "$kept" "files of the run"
     run_other hybrid-export dpo --scale 3 --out three
     expect_code 0
     cmp -s three/model.safetensors dpo/model/model.safetensors && fail "nothing was scaled"
@@ -580,4 +579,17 @@ test_a_run_on_pairs_is_scaled_away_from_its_beginning() {
         expect_err "began with random weights"
     done
     [ ! -e wrong ] || fail "a refused export wrote something"
+}
+
+test_a_run_with_rewards_shows_answers_and_is_evaluated() {
+    for a in 0 1 2 3 4 5 6 7 8 9; do echo "{\"prompt\": \"1+$a=\", \"answer\": \"$((a + 1))<b>\"}"; done > sums.jsonl
+    run_tiny --data sums.jsonl --val-fraction 0.3 --task grpo --reward "regex:[a-z]" --answer-tokens 4 \
+        --prompts 2 --samples 4 --out out
+    expect_code 0
+    grep -q '"example":{"prompt":"1+' out/rewards.jsonl || fail "no example: $(head -c 300 out/rewards.jsonl)"
+    grep -q "best answer" out/report.html || fail "the report shows no answers"
+    run --eval-only --model out --data sums.jsonl
+    expect_code 0
+    expect_out "the answers in the rows are measured"
+    expect_out "greedy"
 }
