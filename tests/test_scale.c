@@ -42,14 +42,14 @@ static hy_trainer *reopen(const char *folder) {
     must(hy_config_create(&config));
     must(hy_config_load_run(config, folder));
     must(hy_config_set(config, "resume", folder, HY_FROM_CALLER));
-    must(hy_config_set(config, "out", "", HY_FROM_CALLER));
+    must(hy_config_set(config, "out", "none", HY_FROM_CALLER));
     must(hy_trainer_create(config, NULL, &t));
     hy_config_destroy(config);
     return t;
 }
 
 static double loss_of(const char *model) {
-    hy_config *config = small_run(PLAIN, "", PAIRS("model", model));
+    hy_config *config = small_run(PLAIN, "none", PAIRS("model", model));
     hy_evaluation found;
     must(hy_evaluate(config, NULL, &found));
     hy_config_destroy(config);
@@ -140,7 +140,7 @@ START_TEST(what_has_no_beginning_is_refused) {
     must_fail(hy_trainer_scale(t, 2), HY_ERR_INPUT, "began with random weights");
     ck_assert(isfinite(loss_at(t, 1))); /* needs no beginning */
     hy_trainer_destroy(t);
-    t = small_trainer(PLAIN, "", NULL, NULL);
+    t = small_trainer(PLAIN, "none", NULL, NULL);
     must_fail(hy_trainer_scale(t, 2), HY_ERR_STATE, "resumed from a checkpoint");
     hy_trainer_destroy(t);
     options.scale = 101;

@@ -92,7 +92,7 @@ static hy_status configure(const hy_cli_scale_request *r, hy_config **out) {
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0] && status == HY_OK; i++) {
         if (pairs[i][1]) status = hy_config_set(*out, pairs[i][0], pairs[i][1], HY_FROM_CALLER);
     }
-    return status == HY_OK ? hy_config_set(*out, "out", "", HY_FROM_CALLER) : status;
+    return status == HY_OK ? hy_config_set(*out, "out", "none", HY_FROM_CALLER) : status;
 }
 
 static void pass_message(void *user, hy_message_level level, const char *text) {

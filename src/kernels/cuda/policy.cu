@@ -33,7 +33,7 @@ __device__ __forceinline__ double join_block(int stat, double x) {
     return x;
 }
 
-__global__ void __launch_bounds__(THREADS) policy_kernel(policy_args a) {
+__global__ void __launch_bounds__(THREADS, 2) policy_kernel(policy_args a) {
     double stats[HY_POLICY_STATS] = {};
     int64_t begin = (int64_t)blockIdx.x * BLOCK_TOKENS, end = begin + BLOCK_TOKENS;
     if (end > a.count) end = a.count;
