@@ -83,12 +83,17 @@ static hy_status measure_all(trials *t) {
 static hy_status configure(const hy_cli_scale_request *r, hy_config **out) {
     char batches[32];
     snprintf(batches, sizeof batches, "%lld", (long long)r->eval_batches);
+    const char *task = "", *program = "";
+    hy_status status = hy_config_create(out);
+    if (status == HY_OK) status = hy_config_load_run(*out, r->checkpoint);
+    if (status == HY_OK) status = hy_config_get(*out, "task", &task, NULL);
+    if (status == HY_OK) status = hy_config_get(*out, "reward_program", &program, NULL);
+    if (status == HY_OK && program[0]) hy_cli_note("starts the run's reward program: %s", program);
+    const char *key = strcmp(task, "grpo") == 0 ? "eval_prompts" : "eval_batches";
     const char *const pairs[][2] = {{"resume", r->checkpoint},
                                     {"device", r->device},
                                     {"base", r->base},
-                                    {"eval_batches", r->eval_batches >= 0 ? batches : NULL}};
-    hy_status status = hy_config_create(out);
-    if (status == HY_OK) status = hy_config_load_run(*out, r->checkpoint);
+                                    {key, r->eval_batches >= 0 ? batches : NULL}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0] && status == HY_OK; i++) {
         if (pairs[i][1]) status = hy_config_set(*out, pairs[i][0], pairs[i][1], HY_FROM_CALLER);
     }
@@ -129,7 +134,8 @@ static void print(const trials *t, int chosen) {
                                                 : "";
     hy_cli_terminal_init(&terminal, stdout, false, false);
     hy_cli_table_begin(&table, "rrrl");
-    hy_cli_table_row(&table, "scale", "held-out loss", what, "", NULL);
+    hy_cli_table_row(&table, "scale", first->rewarded_rows > 0 ? "" : "held-out loss", what, "",
+                     NULL);
     for (int i = 0; i < t->count; i++) {
         const hy_row_scores *rows = &t->list[i].info.row_scores;
         char scale[16], value[48] = "";
@@ -139,7 +145,8 @@ static void print(const trials *t, int chosen) {
         else if (rows->pairs > 0)
             snprintf(value, sizeof value, "%.4f +- %.4f", rows->pair_accuracy,
                      rows->pair_accuracy_error);
-        hy_cli_table_row(&table, scale, hy_cli_loss(t->list[i].info.loss).text, value,
+        hy_cli_figure loss = hy_cli_loss(t->list[i].info.loss); /* of rewards: minus their mean */
+        hy_cli_table_row(&table, scale, rows->rewarded_rows > 0 ? "" : loss.text, value,
                          i == chosen ? "written" : "", NULL);
     }
     hy_cli_table_print(&table, &terminal, true);

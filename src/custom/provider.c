@@ -232,9 +232,8 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
     HY_FAIL_IF(g->last.counted == 0, HY_ERR_INPUT,
                "micro-batches from number %lld on contain no target tokens",
                (long long)t->progress->sequences);
-    *report = (hy_step_report){.loss = g->last.loss_sum / g->last.counted,
-                               .tokens = g->last.tokens,
-                               .computed = g->last.tokens};
+    report->loss = g->last.loss_sum / g->last.counted;
+    report->tokens = report->computed = g->last.tokens;
     bool is_mean = g->side.types.asks_each && !t->settings->train.normalize;
     double divisor = scale * (is_mean || g->last.is_mean ? 1 : g->last.counted);
     /* A loss that is not finite must not change the weights, even if its gradients are finite. */

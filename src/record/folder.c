@@ -27,6 +27,7 @@ static const struct {
                  {"config.cfg", true, false},
                  {"plan.json", false, false},
                  {"reference.bin", false, false},
+                 {"rewards.jsonl", false, false},
                  {"report.html", false, false},
                  {"sample.json", false, false},
                  {"exports.json", false, false},

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "config/derived.h"
 #include "record/record.h"
 #include "setup/setup.h"
@@ -99,11 +100,28 @@ hy_dtype hy_saved_weights_dtype(const hy_saved_weights *s) {
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
-/* The weights of the checkpoint that init_from names. */
+/* The checkpoint that the run began with; runs of older versions know only the name that they were
+ * given, which may have newer checkpoints by now. */
+static hy_status find_initial(const hy_saved_weights *s, const char *given,
+                              char folder[HY_PATH_MAX]) {
+    char path[HY_PATH_MAX];
+    hy_json *json;
+    const char *known = "";
+    HY_TRY(hy_path_join(path, sizeof path, s->path, "trainer.json"));
+    HY_TRY(hy_json_read_file(path, &json));
+    bool is_known = hy_json_as_string(hy_json_get(hy_json_root(json), "init_from"), &known, NULL);
+    snprintf(folder, HY_PATH_MAX, "%s", known);
+    hy_json_free(json);
+    if (!is_known) return hy_checkpoint_find(&(hy_observer){0}, given, folder);
+    HY_FAIL_IF(!hy_path_exists(folder), HY_ERR_INPUT,
+               "%s began with %s, which is not there any more", s->path, folder);
+    return HY_OK;
+}
+
 static hy_status open_initial(hy_saved_weights *s, const char *name) {
     char folder[HY_PATH_MAX], path[HY_PATH_MAX];
     bool lacks_base;
-    HY_TRY(hy_checkpoint_find(&(hy_observer){0}, name, folder));
+    HY_TRY(find_initial(s, name, folder));
     HY_TRY(hy_checkpoint_lacks_base(folder, &lacks_base));
     HY_FAIL_IF(lacks_base, HY_ERR_INPUT, "%s contains only adapters", folder);
     HY_TRY(hy_path_join(path, sizeof path, folder, "weights.safetensors"));

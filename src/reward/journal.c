@@ -21,7 +21,6 @@
 #include "base/number.h"
 
 #define LINE_MOST ((size_t)16 << 20)                /* bytes of a record */
-#define VALUES_MOST (LINE_MOST / HY_NUMBER_MAX - 4096) /* the rest is for other members */
 #define CHUNK ((size_t)256 << 10)
 #define HASH_DIGITS 16
 #define TEXT_MOST ((size_t)2000) /* bytes of a text in an example */
@@ -315,9 +314,9 @@ hy_status hy_journal_put(hy_journal *j, int64_t rollout, uint64_t hash, const do
                          size_t count, const hy_journal_example *example) {
     if (!j) return HY_OK;
     HY_FAIL_IF(rollout < 0, HY_ERR_INPUT, "%s: rollout %" PRId64 " is negative", j->path, rollout);
-    HY_FAIL_IF(count > VALUES_MOST, HY_ERR_INPUT,
-               "%s: %zu scores are too many for a record; at most %zu are accepted", j->path, count,
-               VALUES_MOST);
+    HY_FAIL_IF(count > HY_JOURNAL_SCORES, HY_ERR_INPUT,
+               "%s: %zu scores are too many for a record; at most %d are accepted", j->path, count,
+               HY_JOURNAL_SCORES);
     for (size_t i = 0; i < count; i++) {
         HY_FAIL_IF(!isfinite(values[i]), HY_ERR_INPUT, "%s: score %zu is not finite", j->path,
                    i + 1);

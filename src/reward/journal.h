@@ -13,6 +13,8 @@
 
 typedef struct hy_journal hy_journal;
 
+#define HY_JOURNAL_SCORES 500000 /* values of a record, at most */
+
 /* Opens a journal. `goes_on`: a resumed run, which keeps the records of an existing file; otherwise
  * it begins empty. HY_ERR_INPUT names the file and the line of damage. */
 hy_status hy_journal_open(const char *path, bool goes_on, hy_journal **out);
@@ -35,7 +37,7 @@ typedef struct hy_journal_example {
 } hy_journal_example;
 
 /* Adds a record, synced to the disk. `example` may be NULL; long texts are cut. Records of this rollout and of later ones are removed before:
- * they are of another course of the run. Values are finite, at most half a million. Without a
+ * they are of another course of the run. Values are finite. Without a
  * journal (NULL) it does nothing. After a failure the same call can be repeated. */
 hy_status hy_journal_put(hy_journal *journal, int64_t rollout, uint64_t hash, const double *values,
                          size_t count, const hy_journal_example *example);

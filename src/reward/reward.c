@@ -29,8 +29,9 @@ struct hy_rewards {
 
 hy_status hy_rewards_split(const char *text, char **copy, const char *list[], size_t *count) {
     char *at = *copy = strdup(text);
+    *count = 0;
     HY_FAIL_IF(!at, HY_ERR_MEMORY, "not enough memory for rewards");
-    for (*count = 0; *at;) {
+    while (*at) {
         char *end = strpbrk(at, ";\n");
         while (end && *end == ';' && end[1] && end[1] != ' ') end = strpbrk(end + 1, ";\n");
         char *next = end ? end + 1 : at + strlen(at);

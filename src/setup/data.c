@@ -87,6 +87,8 @@ hy_status hy_data_path(const hy_settings *s, char path[HY_TEXT_MAX]) {
 hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_request *out) {
     const hy_settings *s = e->request.settings;
     char *folder = out->folder, *tokenizer = out->tokenizer;
+    int64_t most = s->train.seq_len + 1, context = e->model->shape.context; /* of the decoder */
+    if (most > context) most = context;
     HY_TRY(hy_data_path(s, out->data));
     const char *rewards = s->task == HY_LOSS_POLICY ? s->grpo.reward : "";
     hy_status status = hy_reward_needs_read(rewards, &out->needs);
@@ -123,7 +125,7 @@ hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_re
                  : s->task == HY_LOSS_ORPO ? HY_PAIRS_WITH_PROMPTS
                                            : HY_PAIRS,
         .prompts = s->task == HY_LOSS_POLICY && !(is_builtin && e->request.is_plan),
-        .prompt_most = (int32_t)(s->train.seq_len + 1 - s->grpo.answer_tokens),
+        .prompt_most = (int32_t)(most - s->grpo.answer_tokens),
         .check_expected = s->task == HY_LOSS_POLICY ? check_expected : NULL,
         .needs = &out->needs,
         .packs = s->input.packing != HY_OFF,

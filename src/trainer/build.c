@@ -345,6 +345,7 @@ static hy_status find_checkpoint(hy_trainer *t, const char *name, char path[HY_P
 static hy_status find_initial(hy_trainer *t, char path[HY_PATH_MAX]) {
     bool lacks_base = false;
     HY_TRY(find_checkpoint(t, t->settings->init_from, path));
+    memcpy(t->initial, path, sizeof t->initial);
     if (t->provider->facts.has_model_files) HY_TRY(hy_checkpoint_lacks_base(path, &lacks_base));
     if (!lacks_base) return HY_OK;
     return hy_trainer_advise_new_run(

@@ -108,7 +108,7 @@ static void warn_unused(const hy_trainer *t) {
 
 static hy_status check_default(const char *key, double value) {
     HY_FAIL_IF(value < 0 && value != -1, HY_ERR_INPUT,
-               "preference.%s = %g; accepted: -1 (the task's default), or 0 and more", key, value);
+               "%s = %g; accepted: -1 (its default), or 0 and more", key, value);
     return HY_OK;
 }
 
@@ -121,8 +121,9 @@ static hy_status check_task(const hy_trainer *t) {
     warn_unused(t);
     HY_FAIL_IF(hy_loss_is_of_pairs(loss.kind) && !(loss.beta > 0), HY_ERR_INPUT,
                "preference.beta = %g is too small", s->preference.beta);
-    HY_TRY(check_default("likelihood", s->preference.likelihood));
-    HY_TRY(check_default("simpo_margin", s->preference.simpo_margin));
+    HY_TRY(check_default("preference.likelihood", s->preference.likelihood));
+    HY_TRY(check_default("preference.simpo_margin", s->preference.simpo_margin));
+    HY_TRY(check_default("grpo.clip_high", s->grpo.clip_high));
     bool is_rewarded = loss.kind == HY_LOSS_POLICY;
     const char *key = is_rewarded ? "grpo.kl above 0" : "preference.reference = inline",
                *other = is_rewarded ? "--kl 0" : "--reference once";

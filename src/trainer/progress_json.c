@@ -320,6 +320,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_string(&w, "format", "hybrid-train checkpoint");
     hy_json_put_int(&w, "version", PROGRESS_VERSION);
     hy_json_put_string(&w, "model", t->settings->model);
+    if (t->initial[0]) hy_json_put_string(&w, "init_from", t->initial);
     write_own(t->provider, &w);
     hy_json_put_int(&w, "parameters", t->engine->model->params.elements);
     hy_json_put_string(&w, "optimizer", t->engine->plan->optimizer.kind->name);
@@ -446,6 +447,9 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     HY_FAIL_IF(version != PROGRESS_VERSION, HY_ERR_INPUT,
                "%s has version %lld; this program reads version %d", path, (long long)version,
                PROGRESS_VERSION);
+    const char *initial = "";
+    if (hy_json_as_string(hy_json_get(root, "init_from"), &initial, NULL))
+        snprintf(t->initial, sizeof t->initial, "%s", initial);
     hy_status status = check_identity(t, json, path);
     if (status == HY_OK) status = check_optimizer(t, root, path);
     if (status == HY_ERR_INPUT) return hy_trainer_advise_new_run(t, t->resumed, status);

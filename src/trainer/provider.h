@@ -28,7 +28,7 @@ typedef struct hy_step_report {
     int64_t counted;   /* what it is a mean over, of all ranks */
     int64_t tokens;    /* counted targets of all ranks */
     int64_t computed;  /* all computed tokens, for the speed */
-    int64_t sequences; /* of the data that it used: the cursor moves by as many */
+    int64_t sequences; /* of the data that it used, a whole step's beforehand: the cursor moves */
 } hy_step_report;
 
 typedef struct hy_provider_ops {

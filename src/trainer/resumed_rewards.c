@@ -29,7 +29,12 @@ static hy_status compare_all(const hy_trainer *t, const hy_settings *then, bool 
     if (!has_answers) return HY_OK;
     const char *why = "the checkpoint has answers that the next step uses";
     HY_TRY(compare(t, "grpo.prompts", then->grpo.prompts, now->grpo.prompts, why));
-    return compare(t, "grpo.samples", then->grpo.samples, now->grpo.samples, why);
+    HY_TRY(compare(t, "grpo.samples", then->grpo.samples, now->grpo.samples, why));
+    HY_FAIL_IF(then->grpo.rollout_temperature != now->grpo.rollout_temperature, HY_ERR_INPUT,
+               "%s: grpo.rollout_temperature was %g when this was saved and is %g now, but %s: "
+               "restore the old value",
+               t->resumed, then->grpo.rollout_temperature, now->grpo.rollout_temperature, why);
+    return HY_OK;
 }
 
 hy_status hy_trainer_check_resumed_rewards(const hy_trainer *t, bool has_answers) {

@@ -26,7 +26,7 @@ typedef struct reward_provider {
     int64_t rollout; /* its number; -1: none yet */
     int64_t divisor; /* of the losses */
     int64_t updates; /* by these answers so far; 0: all were made, or none */
-    bool keeps_losses, has_losses;
+    bool keeps_losses, has_losses, has_penalty;
     hy_reward_figures figures;
     char *loaded; /* the file of a checkpoint between two steps with the same answers, or NULL */
     size_t loaded_size;
@@ -87,6 +87,7 @@ static hy_status open_rest(reward_provider *p, hy_trainer *t) {
     if (!p->answers) p->answers = malloc((size_t)answers * sizeof *p->answers);
     HY_FAIL_IF(!p->answers, HY_ERR_MEMORY, "not enough memory for answers");
     p->keeps_losses = s->grpo.iterations > 1;
+    p->has_penalty = s->grpo.kl > 0;
     return hy_rollouts_open(t, &p->rollouts);
 }
 
@@ -199,16 +200,19 @@ static void end_step(hy_provider *provider, hy_trainer *t, double loss_sum,
 
 static void describe(hy_provider *provider, const hy_step_outcome *outcome, hy_step_info *info) {
     const double *stats = outcome->policy_stats;
+    reward_provider *p = of(provider);
     hy_reward_figures *f = &info->rewards;
-    double tokens = stats[HY_POLICY_TOKENS];
-    *f = of(provider)->figures;
+    double tokens = stats[HY_POLICY_TOKENS]; /* 0: no answer counted, and the means are NaN */
+    *f = p->figures;
     f->clipped = stats[HY_POLICY_CLIPPED] / tokens;
-    f->kl = stats[HY_POLICY_KL] / tokens;
+    f->kl = p->has_penalty ? stats[HY_POLICY_KL] / tokens : NAN;
     f->apart = stats[HY_POLICY_APART] / tokens;
     f->apart_most = stats[HY_POLICY_APART_MOST];
     f->importance = stats[HY_POLICY_WEIGHT] / tokens;
     f->capped = stats[HY_POLICY_CAPPED] / tokens;
     f->entropy = stats[HY_POLICY_ENTROPY] / tokens;
+    /* Further steps with these answers took none of this time. */
+    p->figures.rollout_seconds = p->figures.rollout_copy_seconds = p->figures.reward_seconds = 0;
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */

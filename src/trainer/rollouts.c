@@ -51,6 +51,9 @@ hy_status hy_rollouts_check(const hy_trainer *t) {
     HY_FAIL_IF(count == 0 && !s->grpo.reward_program[0], HY_ERR_INPUT,
                "task grpo learns from rewards, but there are none; name a check (--reward exact) "
                "or a program (--reward-program COMMAND)");
+    HY_FAIL_IF(s->grpo.prompts * s->grpo.samples > HY_JOURNAL_SCORES, HY_ERR_INPUT,
+               "grpo.prompts x grpo.samples are %lld answers of a step; at most %d are accepted",
+               (long long)(s->grpo.prompts * s->grpo.samples), HY_JOURNAL_SCORES);
     HY_FAIL_IF(s->grpo.answer_tokens >= s->train.seq_len, HY_ERR_INPUT,
                "grpo.answer_tokens is %lld, but a sequence has %lld tokens and needs room for the "
                "prompt, too; choose fewer, or a larger --seq-len",
@@ -89,6 +92,23 @@ static hy_status open_rewards(hy_rollouts *r, const hy_trainer *t) {
     return status;
 }
 
+/* A resumed run in another folder takes the rewards of the run that it goes on from. */
+static hy_status open_journal(hy_rollouts *r, const hy_trainer *t) {
+    char path[HY_PATH_MAX], run[HY_PATH_MAX], from[HY_PATH_MAX], *text;
+    size_t size;
+    if (!t->record->out[0]) return HY_OK;
+    HY_TRY(hy_path_join(path, sizeof path, t->record->out, JOURNAL));
+    HY_TRY(hy_path_parent(run, sizeof run, t->resumed));
+    HY_TRY(hy_path_join(from, sizeof from, run, JOURNAL));
+    if (t->resumed[0] && !hy_path_exists(path) && hy_path_exists(from)) {
+        HY_TRY(hy_file_read(from, &text, &size));
+        hy_status status = hy_file_write_atomic(path, text, size);
+        free(text);
+        HY_TRY(status);
+    }
+    return hy_journal_open(path, t->resumed[0] != 0, &r->journal);
+}
+
 static hy_status open_all(hy_rollouts *r, hy_trainer *t) {
     const hy_settings *s = t->settings;
     int64_t streams =
@@ -103,10 +123,7 @@ static hy_status open_all(hy_rollouts *r, hy_trainer *t) {
     HY_TRY(open_codec(r, t));
     HY_TRY(hy_rollout_create(t->engine, &options, &r->rollout));
     HY_TRY(open_rewards(r, t));
-    if (!t->record->out[0]) return HY_OK;
-    char path[HY_PATH_MAX];
-    HY_TRY(hy_path_join(path, sizeof path, t->record->out, JOURNAL));
-    return hy_journal_open(path, t->resumed[0] != 0, &r->journal);
+    return open_journal(r, t);
 }
 
 hy_status hy_rollouts_open(hy_trainer *t, hy_rollouts **out) {
@@ -224,9 +241,9 @@ static hy_status describe_answers(const hy_rollouts *r, scoring *s, size_t rows,
     return HY_OK;
 }
 
-static hy_status generate(hy_rollouts *r, hy_trainer *t, scoring *s, size_t rows, size_t samples) {
-    HY_TRY(hy_rollout_run(r->rollout, s->prompts, rows, (int32_t)samples, &t->status.stop_requested,
-                          s->answers));
+static hy_status generate(hy_rollouts *r, scoring *s, size_t rows, size_t samples,
+                          const atomic_bool *stop) {
+    HY_TRY(hy_rollout_run(r->rollout, s->prompts, rows, (int32_t)samples, stop, s->answers));
     return describe_answers(r, s, rows, samples);
 }
 
@@ -322,7 +339,7 @@ static hy_status make(hy_rollouts *r, hy_trainer *t, int64_t number, hy_scored_a
     for (size_t i = 0; i < rows; i++) {
         HY_TRY(add_prompt(t, &r->training, i, HY_TRAIN, (uint64_t)t->progress->sequences + i));
     }
-    HY_TRY(generate(r, t, &r->training, rows, samples));
+    HY_TRY(generate(r, &r->training, rows, samples, &t->status.stop_requested));
     scored = hy_clock();
     HY_TRY(score(r, t, number, rows, samples));
     r->figures.reward_seconds = hy_clock() - scored;
@@ -366,8 +383,14 @@ hy_status hy_rollouts_measure(hy_rollouts *r, hy_trainer *t, const hy_probe *pro
         uint64_t at = probe->list ? probe->list[i] : probe->first + i * stride;
         HY_TRY(add_prompt(t, s, i, HY_VAL, at));
     }
-    HY_TRY(generate(r, t, s, rows, 1));
-    HY_TRY(hy_rewards_score(r->rewards, s->items, rows, probe->stop, s->scores, NULL));
+    HY_TRY(generate(r, s, rows, 1, probe->stop));
+    /* As many at a time as a step has: the time limit of a program is for these. */
+    size_t most = (size_t)(t->settings->grpo.prompts * t->settings->grpo.samples);
+    for (size_t at = 0; at < rows; at += most) {
+        size_t count = rows - at < most ? rows - at : most;
+        HY_TRY(hy_rewards_score(r->rewards, s->items + at, count, probe->stop, s->scores + at,
+                                NULL));
+    }
     moments(s->scores, rows, mean, &deviation);
     *error = deviation / sqrt((double)rows);
     return HY_OK;

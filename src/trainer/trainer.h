@@ -50,6 +50,7 @@ struct hy_trainer {
     /* Tested only for "" (the run is not saved), on every rank; record->out is the current path. */
     char folder[HY_PATH_MAX];
     char resumed[HY_PATH_MAX]; /* the checkpoint that the run continues from; "": none */
+    char initial[HY_PATH_MAX]; /* the checkpoint of init_from that the run began with; "": none */
     bool is_scaled;            /* scale.c changed the weights, so the run cannot continue */
 };
 

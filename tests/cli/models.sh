@@ -306,7 +306,7 @@ test_a_folder_for_bitsandbytes_is_written_and_measured() {
     run_export out --out x --calibrate text.txt
     expect_export_refusal "--calibrate needs --gguf FILE or --type"
     run_export out --out x --eval-batches 1
-    expect_export_refusal "need --merge, --gguf or --type"
+    expect_export_refusal "need --merge, --gguf, --type or --scale auto"
     run --model small --lora --steps 2 --seq-len 32 --batch-size 2 --data text.txt --device cpu --out none
     expect_code 0
     expect_out "keep their codes from bitsandbytes"
