@@ -203,6 +203,16 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
         FLOATS(HY_PREFERENCE_WEIGHTS, 0, 60);
         trial_normal(&t, HY_PREFERENCE_STATS, HY_F64, 0, HY_PAIRS_STATS, 0, 1);
         break;
+    case HY_OP_POLICY:
+        attr->policy = (hy_policy){.clip_low = 0.2f, .clip_high = 0.2f, .kl = 0.1f, .cap = 2};
+        FLOATS(HY_POLICY_TOKEN_LOSSES, 0, 60);
+        trial_ints(&t, HY_POLICY_TARGETS, 60, -1, 2999);
+        FLOATS(HY_POLICY_POLICY, 60, HY_POLICY_NUMBERS);
+        FLOATS(HY_POLICY_REFERENCE, 0, 60);
+        FLOATS(HY_POLICY_LOSSES, 0, 60);
+        FLOATS(HY_POLICY_WEIGHTS, 0, 60);
+        trial_normal(&t, HY_POLICY_STATISTICS, HY_F64, 0, HY_POLICY_STATS, 0, 1);
+        break;
     case HY_OP_SAMPLE:
         attr->sample.vocab = 3000;
         NUMBERS(HY_SAMPLE_LOGITS, 60, 3001);

@@ -113,6 +113,8 @@ START_TEST(what_does_not_apply_is_left_out) {
     line.step.train_reward_chosen = line.step.train_reward_rejected = NAN;
     for (size_t i = 0; i < HY_SCORE_FIELDS; i++)
         *(double *)(void *)((char *)&line + hy_score_fields[i].from) = NAN;
+    double *rewards = (double *)(void *)&line.step.rewards;
+    for (size_t i = 0; i < sizeof line.step.rewards / sizeof *rewards; i++) rewards[i] = NAN;
     line.step.gpu.power_watts = 9; /* of a card that says nothing */
     write_all(hy_step_fields, hy_step_field_count, &line, hy_step_conditions(&line.step), &text);
     ck_assert_str_eq(

@@ -517,7 +517,7 @@ void hy_trainer_tear_down(hy_trainer *t) {
     hy_monitor_close(t);
     hy_trainer_give_reserve(t);
     if (t->engine->device.backend) (void)hy_engine_sync(t->engine); /* a failure was reported */
-    if (t->provider->ops->close) t->provider->ops->close(t->provider);
+    if (t->provider && t->provider->ops->close) t->provider->ops->close(t->provider);
     hy_dataset_stop(t->data.set);
     hy_loader_destroy(t->data.loader); /* only now: the device may have been reading its batches */
     hy_fork_release(t);

@@ -28,7 +28,7 @@ typedef struct hy_step_report {
     int64_t counted;   /* what it is a mean over, of all ranks */
     int64_t tokens;    /* counted targets of all ranks */
     int64_t computed;  /* all computed tokens, for the speed */
-    int64_t sequences; /* of the data that it used, a whole step's beforehand: the cursor moves */
+    int64_t sequences; /* with facts.counts_sequences: of the data that it used */
 } hy_step_report;
 
 typedef struct hy_provider_ops {
@@ -75,6 +75,7 @@ typedef struct hy_provider_facts {
     /* The model is that of the settings: its files, adapters and export are known. */
     bool has_model_files;
     bool reads_ahead; /* a loader reads its batches (hy_trainer_start_loader) */
+    bool counts_sequences; /* the cursor moves as it reports, not by a step's size */
     bool can_evaluate;
     bool can_rewind; /* sequences can be computed a second time: paired tests are possible */
     /* It may fail or stop the run (HY_STOPPED) for its own reasons. Before an update, the run is

@@ -278,6 +278,7 @@ hy_status hy_reward_provider_create(hy_provider **out) {
                             .facts = {.has_passes = true,
                                       .has_model_files = true,
                                       .can_evaluate = true,
+                                      .counts_sequences = true,
                                       .may_stop = true,
                                       .saves_if_stopped = true}};
     p->rollout = -1;

@@ -107,7 +107,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     hy_phase_state was = progress->machine;
     double lr = hy_schedule_rate(&t->schedule->lr_schedule, hy_trainer_schedule_step(t));
     hy_provider *p = t->provider;
-    hy_step_report report = {.sequences = hy_step_sequences(t->engine)};
+    hy_step_report report = {0};
     progress->jumps.residual_cosine = progress->jumps.residual_length = NAN;
     hy_account_open(t, &account);
     HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[was.phase]));
@@ -119,7 +119,8 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     progress->loss_tail[progress->step % HY_LOSS_TAIL] = report.loss;
     progress->step++;
     progress->spent += 1;
-    progress->sequences += report.sequences;
+    progress->sequences +=
+        p->facts.counts_sequences ? report.sequences : hy_step_sequences(t->engine);
     progress->tokens += report.tokens;
     HY_TRY(sample_average(t));
     HY_TRY(hy_trainer_choose_phase(t, report.loss, outcome.grad_norm, HY_NO_MOVE));
