@@ -32,6 +32,7 @@ RESULTS = {
     "hy_config_key_info": "ConfigKey",
     "hy_gpu_state": "GpuState",
     "hy_step_info": "StepInfo",
+    "hy_reward_figures": "RewardFigures",
     "hy_row_scores": "RowScores",
     "hy_eval_info": "EvalInfo",
     "hy_plan_facts": "PlanFacts",

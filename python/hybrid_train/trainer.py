@@ -161,6 +161,14 @@ class Trainer:
             self._finish(lib.hy_trainer_evaluate_sized(self._open(), *sized(c)))
         return EvalInfo._of(c)
 
+    def scale(self, scale: float) -> None:
+        """Sets the weights of a resumed run to start + scale x (trained - start), for evaluate().
+
+        1: as trained; 0: what the run began with. The trainer can then not train or save.
+        """
+        with self._turn:
+            self._finish(lib.hy_trainer_scale(self._open(), scale))
+
     def sample(
         self, prompt: str = "", *, tokens: int = 200, temperature: float = 0.8, top_k: int = 0, seed: int = 1
     ) -> str:

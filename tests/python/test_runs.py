@@ -89,6 +89,23 @@ class Training(InFolder):
         self.assertEqual(summary.row_scores.accuracy, seen[-1].accuracy)
         self.assertTrue(math.isnan(first.greedy_accuracy))
 
+    def test_a_run_is_rewarded_and_scaled(self):
+        (self.folder / "sums.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n' * 12)
+        settings = dict(SMALL, data="sums.jsonl", task="grpo", reward="regex:[0-9]", answer_tokens=4)
+        settings.update(prompts=2, samples=4, steps=2, out="run", val_fraction=0.3)
+        with ht.Trainer(ht.Config(**settings)) as trainer:
+            rewards = trainer.step().rewards
+            trainer.save()
+        self.assertTrue(0 <= rewards.reward <= 1 and rewards.answer_tokens > 0)
+        self.assertTrue(math.isnan(rewards.kl))
+        with ht.Trainer(ht.Config(**settings, resume="run")) as trainer:
+            with self.assertRaisesRegex(ht.Error, "began with random weights"):
+                trainer.scale(2)
+            trainer.scale(1)
+            self.assertEqual(trainer.evaluate().row_scores.rewarded_rows, 4)
+            with self.assertRaisesRegex(ht.Error, "were scaled"):
+                trainer.step()
+
     def test_train_runs_to_the_end_and_reports(self):
         steps, evals, saves = [], [], []
         summary = ht.train(
