@@ -20,7 +20,7 @@ mkdir -p "$logs"
 
 export CK_VERBOSITY=normal
 # No program may hang the rest.
-limit="${HYBRID_TEST_LIMIT:-600}"
+limit="${HYBRID_TEST_LIMIT:-1200}"
 # The programs under test, for the shell suites.
 export HYBRID_BIN="${HYBRID_BIN:-$out/bin}"
 suite_options=()
