@@ -331,9 +331,9 @@ typedef struct hy_plan_facts {
     double link_seconds;                 /* seconds of a step in which the link is busy */
     double compute_seconds, bus_seconds; /* of a step: computing; copies of host, device and disk */
     const char *bound;                   /* the longest of the three: "compute", "bus" or "link" */
-    char no_prediction[HY_PLAN_TEXT];    /* why there is no prediction although it is set; else "" */
-    int32_t eval_batch_size;             /* sequences of a forward-only batch in Evaluate */
-    bool eval_borrows;                   /* Evaluate borrows memory that only steps need */
+    char no_prediction[HY_PLAN_TEXT]; /* why there is no prediction although it is set; else "" */
+    int32_t eval_batch_size;          /* sequences of a forward-only batch in Evaluate */
+    bool eval_borrows;                /* Evaluate borrows memory that only steps need */
     hy_plan_change change_costs[HY_PLAN_CHANGES]; /* of each of `changes`, the fastest first */
     uint64_t host_limit; /* host memory that the run may use: cpu_mem, or what is free */
     /* of vram_bytes: left to the caller's own passes, as its class activations (caller_bytes) */

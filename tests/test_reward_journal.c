@@ -143,8 +143,10 @@ END_TEST
 START_TEST(values_that_are_not_finite_are_refused) {
     double values[] = {1, INFINITY};
     hy_journal *journal = open_journal(false);
-    must_fail(hy_journal_put(journal, 0, 0, values, 2, NULL), HY_ERR_INPUT, "score 2 is not finite");
-    must_fail(hy_journal_put(journal, -1, 0, values, 1, NULL), HY_ERR_INPUT, "rollout -1 is negative");
+    must_fail(hy_journal_put(journal, 0, 0, values, 2, NULL), HY_ERR_INPUT,
+              "score 2 is not finite");
+    must_fail(hy_journal_put(journal, -1, 0, values, 1, NULL), HY_ERR_INPUT,
+              "rollout -1 is negative");
     hy_journal_close(journal);
     size_t size;
     free(read_journal(&size));
@@ -265,7 +267,8 @@ START_TEST(a_line_without_an_end_is_bounded) {
     double *values = malloc(COUNT * sizeof *values);
     for (int i = 0; i < COUNT; i++) values[i] = 1.0 / 3 + i;
     journal = open_journal(false);
-    must_fail(hy_journal_put(journal, 0, 0, values, COUNT, NULL), HY_ERR_INPUT, "too many for a record");
+    must_fail(hy_journal_put(journal, 0, 0, values, COUNT, NULL), HY_ERR_INPUT,
+              "too many for a record");
     hy_journal_close(journal);
     free(values);
 }
@@ -338,7 +341,8 @@ START_TEST(a_failed_put_can_be_repeated) {
             hy_journal *journal = open_journal(false);
             for (int i = 0; i < 6; i++) put(journal, i, i);
             hy_fault_arm(at, ENOSPC, false);
-            hy_status status = hy_journal_put(journal, rollout, (uint64_t)rollout * 7, values, 2, NULL);
+            hy_status status =
+                hy_journal_put(journal, rollout, (uint64_t)rollout * 7, values, 2, NULL);
             is_over = hy_fault_disarm() <= at;
             ck_assert(is_over ? status == HY_OK && at >= 4 : status == HY_ERR_IO);
             for (int i = 0; i < 3; i++) ck_assert(has(journal, i, i));

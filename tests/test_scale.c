@@ -94,8 +94,7 @@ START_TEST(an_average_is_scaled) {
     double ends[2];
     temp_folder(base);
     temp_folder(out);
-    make_runs(SMALL_RUN "predictor outer tail_share 0.9 ", base, out, NULL,
-              ends);
+    make_runs(SMALL_RUN "predictor outer tail_share 0.9 ", base, out, NULL, ends);
     hy_trainer *t = reopen(out);
     ck_assert_double_eq_tol(loss_at(t, 1), ends[1], 1e-6);
     ck_assert_double_eq_tol(loss_at(t, 0), ends[0], 1e-6);

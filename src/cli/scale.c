@@ -112,9 +112,8 @@ static void pass_progress(void *user, const char *what, double fraction) {
 
 static hy_status run(trials *t, const hy_cli_scale_request *r) {
     hy_config *config = NULL;
-    hy_observer observer = {.user = (void *)r->observer,
-                            .on_message = pass_message,
-                            .on_progress = pass_progress};
+    hy_observer observer = {
+        .user = (void *)r->observer, .on_message = pass_message, .on_progress = pass_progress};
     hy_status status = configure(r, &config);
     if (status == HY_OK) status = hy_trainer_create(config, &observer, &t->trainer);
     if (status == HY_OK) status = measure_all(t);
@@ -158,8 +157,8 @@ int hy_cli_choose_scale(const char *text, const hy_cli_scale_request *request, d
     if (strcmp(text, "auto") != 0) {
         *out = strtod(text, &end);
         if (end != text && *end == 0 && *out > 0 && *out <= 100) return HY_EXIT_DONE;
-        return hy_cli_wrong_usage("--scale accepts auto, or a number above 0 and up to 100, but got ",
-                                  text);
+        return hy_cli_wrong_usage(
+            "--scale accepts auto, or a number above 0 and up to 100, but got ", text);
     }
     hy_status status = run(&t, request);
     if (status != HY_OK) return hy_cli_fail(status);

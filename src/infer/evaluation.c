@@ -129,9 +129,10 @@ static hy_status plan_pass(hy_engine *e, const hy_pass_spec *spec, hy_batch_opti
 static hy_status open_data(hy_used_model *m) {
     hy_error error;
     if (m->settings.task == HY_LOSS_POLICY) {
-        hy_say_to(&m->observer, HY_NOTE,
-                  "only a run of task grpo generates answers and rewards them (val_reward); here the "
-                  "answers in the rows are measured");
+        hy_say_to(
+            &m->observer, HY_NOTE,
+            "only a run of task grpo generates answers and rewards them (val_reward); here the "
+            "answers in the rows are measured");
         m->settings.task = HY_LOSS_NEXT_TOKEN;
     }
     hy_status status = hy_engine_open_data(m->engine, true, &m->data);

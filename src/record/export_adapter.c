@@ -174,9 +174,10 @@ hy_status hy_export_model(const char *name, const hy_export_request *request) {
                "%s is a model without adapters; --merge, --merge-onto and --base are for a run or "
                "for --adapter",
                name);
-    HY_FAIL_IF(o->scale != 0 && o->scale != 1, HY_ERR_INPUT,
-               "%s is a model without a run, so what it began with is not known; --scale is for runs",
-               name);
+    HY_FAIL_IF(
+        o->scale != 0 && o->scale != 1, HY_ERR_INPUT,
+        "%s is a model without a run, so what it began with is not known; --scale is for runs",
+        name);
     hy_model_files kind;
     hy_shape shape;
     hy_status status = hy_config_create(&p.config);

@@ -164,8 +164,7 @@ hy_status hy_origin_find_weights(const hy_settings *s, hy_model_files *kind,
     HY_TRY(look_at_weights(path, &now));
     bool is_same = !s->kept.weights[0] || strcmp(now.weights, s->kept.weights) == 0;
     HY_FAIL_IF(!is_same, HY_ERR_INPUT,
-               "the weights in %s are not the base weights that the run was trained with",
-               path);
+               "the weights in %s are not the base weights that the run was trained with", path);
     return HY_OK;
 }
 

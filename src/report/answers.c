@@ -61,7 +61,7 @@ static void add_lines(hy_text *html, const char *text, size_t size) {
 }
 
 void hy_page_answers(hy_page *page, int r) {
-    static const char *const columns[] = {"rollout", "prompt", "reward",       "best answer",
+    static const char *const columns[] = {"rollout", "prompt",       "reward", "best answer",
                                           "reward",  "worst answer", NULL};
     char path[4096], *text;
     size_t size;

@@ -1,8 +1,8 @@
 /* page.h: the parts of the page, for this module only; others use hy_report_write.
  *
  * page.c assembles it; charts.c writes the data for the script and the figure of each chart; axes.c
- * writes what the charts share; tables.c, answers.c and head.c write what can be read without a script. Style
- * and script are separate files (page/) that are compiled into the library. */
+ * writes what the charts share; tables.c, answers.c and head.c write what can be read without a script.
+ * Style and script are separate files (page/) that are compiled into the library. */
 #pragma once
 
 #include "base/json.h"

@@ -137,8 +137,9 @@ static void add_memory(hy_page *page, int r, const hy_planned *from) {
     const char *columns[] = {
         "phase", "class", "place", "type", "planned", from->has_measured ? "measured" : NULL, NULL};
     bool is_done[HY_PHASE_COUNT] = {false};
-    hy_html_open_table(page->html, from->has_measured ? "Memory, planned and measured" : "Memory, planned",
-               columns, 4);
+    hy_html_open_table(page->html,
+                       from->has_measured ? "Memory, planned and measured" : "Memory, planned",
+                       columns, 4);
     for (int p = 0; p < HY_PHASE_COUNT; p++) {
         hy_text *names = &page->scratch;
         hy_text_clear(names);

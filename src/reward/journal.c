@@ -20,10 +20,13 @@
 #include "base/json.h"
 #include "base/number.h"
 
-#define LINE_MOST ((size_t)16 << 20)                /* bytes of a record */
+#define LINE_MOST ((size_t)16 << 20) /* bytes of a record */
 #define CHUNK ((size_t)256 << 10)
 #define HASH_DIGITS 16
 #define TEXT_MOST ((size_t)2000) /* bytes of a text in an example */
+
+_Static_assert((size_t)HY_JOURNAL_SCORES * HY_NUMBER_MAX + 20 * TEXT_MOST < LINE_MOST,
+               "a record with the most scores and an example fits");
 
 typedef struct record {
     int64_t rollout;

@@ -1,10 +1,10 @@
 /* journal.h: keeps the scores of rollouts, so that a run that was killed resumes to the same bits
  * though a program would score differently a second time.
  *
- * A file of JSON lines, one record for a rollout: its number, a hash of what was scored, the values,
- * and two answers to one prompt as an example for readers. A record is on the disk when hy_journal_put returns; only then may an update use the
- * values. Numbers increase from line to line. A last line that a crash cut short is dropped on
- * opening; any other damage is an error. */
+ * A file of JSON lines, one record for a rollout: its number, a hash of what was scored, the
+ * values, and two answers to one prompt as an example for readers. A record is on the disk when
+ * hy_journal_put returns; only then may an update use the values. Numbers increase from line to
+ * line. A last line that a crash cut short is dropped on opening; any other damage is an error. */
 #pragma once
 
 #include <stdbool.h>
@@ -36,8 +36,9 @@ typedef struct hy_journal_example {
     hy_journal_answer best, worst;
 } hy_journal_example;
 
-/* Adds a record, synced to the disk. `example` may be NULL; long texts are cut. Records of this rollout and of later ones are removed before:
- * they are of another course of the run. Values are finite. Without a
- * journal (NULL) it does nothing. After a failure the same call can be repeated. */
+/* Adds a record, synced to the disk. Records of this rollout and of later ones are removed before:
+ * they are of another course of the run. Values are finite. `example` may be NULL; its long texts
+ * are cut. Without a journal (NULL) it does nothing. After a failure the same call can be
+ * repeated. */
 hy_status hy_journal_put(hy_journal *journal, int64_t rollout, uint64_t hash, const double *values,
                          size_t count, const hy_journal_example *example);

@@ -39,7 +39,7 @@ static hy_status read_tokens(hy_reward_part *part) {
 
 static hy_status read_expression(hy_reward_part *part) { return hy_pattern_check(part->argument); }
 
-/* ---- answers of rows -------------------------------------------------------------------------- */
+/* ---- answers of rows ------------------------------------------------------------------------- */
 
 static hy_status check_text(const hy_reward_item *item) {
     HY_FAIL_IF(hy_span_trim(expected_of(item)).size == 0, HY_ERR_INPUT,

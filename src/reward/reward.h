@@ -54,8 +54,8 @@ void hy_rewards_close(hy_rewards *rewards);
 /* Checks one string of the list without opening anything. */
 hy_status hy_reward_check(const char *reward);
 
-/* The strings of "exact; length:200", in a copy that the caller frees, also after an error. list has
- * room for HY_REWARD_PARTS_MOST. */
+/* The strings of "exact; length:200", in a copy that the caller frees, also after an error. `list`
+ * has room for HY_REWARD_PARTS_MOST. */
 hy_status hy_rewards_split(const char *text, char **copy, const char *list[], size_t *count);
 
 typedef struct hy_reward_kind hy_reward_kind;

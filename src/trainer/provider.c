@@ -71,12 +71,13 @@ static hy_status settle_rewards(int32_t ranks, hy_settings *s) {
         "eval.eval_batches is %lld, but the task is grpo, whose validations answer rows; set "
         "grpo.eval_prompts",
         (long long)s->eval.eval_batches);
-    HY_FAIL_IF(s->phases.tail_share > 0, HY_ERR_INPUT,
-               "phases.tail_share is %g, but the task is grpo, whose held-out rows are answered with "
-               "the current weights, not with an average; accepted: 0",
-               s->phases.tail_share);
+    HY_FAIL_IF(
+        s->phases.tail_share > 0, HY_ERR_INPUT,
+        "phases.tail_share is %g, but the task is grpo, whose held-out rows are answered with "
+        "the current weights, not with an average; accepted: 0",
+        s->phases.tail_share);
     s->train.step_tokens = s->grpo.prompts * s->grpo.samples * s->train.seq_len;
-    s->phases.divergence_factor = 0; /* the size of this loss follows from the rewards */
+    s->phases.divergence_factor = 0;         /* the size of this loss follows from the rewards */
     s->phases.predictor = HY_PREDICTOR_NONE; /* a jump's guard would need rewards, too */
     return HY_OK;
 }

@@ -74,7 +74,7 @@ typedef struct hy_provider_facts {
     bool has_passes;
     /* The model is that of the settings: its files, adapters and export are known. */
     bool has_model_files;
-    bool reads_ahead; /* a loader reads its batches (hy_trainer_start_loader) */
+    bool reads_ahead;      /* a loader reads its batches (hy_trainer_start_loader) */
     bool counts_sequences; /* the cursor moves as it reports, not by a step's size */
     bool can_evaluate;
     bool can_rewind; /* sequences can be computed a second time: paired tests are possible */

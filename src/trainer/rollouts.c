@@ -267,8 +267,7 @@ static hy_journal_example pick_example(const scoring *s, size_t rows, size_t sam
 }
 
 /* From the journal, if these answers were scored before the run was interrupted. */
-static hy_status score(hy_rollouts *r, hy_trainer *t, int64_t number, size_t rows,
-                       size_t samples) {
+static hy_status score(hy_rollouts *r, hy_trainer *t, int64_t number, size_t rows, size_t samples) {
     scoring *s = &r->training;
     size_t count = rows * samples;
     uint64_t hash = hy_rewards_hash(r->rewards, s->items, count);
@@ -388,8 +387,8 @@ hy_status hy_rollouts_measure(hy_rollouts *r, hy_trainer *t, const hy_probe *pro
     size_t most = (size_t)(t->settings->grpo.prompts * t->settings->grpo.samples);
     for (size_t at = 0; at < rows; at += most) {
         size_t count = rows - at < most ? rows - at : most;
-        HY_TRY(hy_rewards_score(r->rewards, s->items + at, count, probe->stop, s->scores + at,
-                                NULL));
+        HY_TRY(
+            hy_rewards_score(r->rewards, s->items + at, count, probe->stop, s->scores + at, NULL));
     }
     moments(s->scores, rows, mean, &deviation);
     *error = deviation / sqrt((double)rows);

@@ -33,7 +33,8 @@ static void check_added(void) {
     bool is_found;
     hy_journal *journal;
     require(hy_journal_open(path, true, &journal) == HY_OK, "it does not open again");
-    require(hy_journal_put(journal, ROLLOUT, 1, values, VALUES, NULL) == HY_OK, "no record can be added");
+    require(hy_journal_put(journal, ROLLOUT, 1, values, VALUES, NULL) == HY_OK,
+            "no record can be added");
     hy_journal_close(journal);
     require(hy_journal_open(path, true, &journal) == HY_OK, "it does not open after a record");
     require(hy_journal_find(journal, ROLLOUT, 1, again, VALUES, &is_found) == HY_OK && is_found &&
