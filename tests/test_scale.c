@@ -88,6 +88,29 @@ START_TEST(zero_is_the_beginning_and_one_the_end) {
 }
 END_TEST
 
+/* The run that it began with has gone on since. */
+START_TEST(the_beginning_is_what_it_was) {
+    char base[256], out[256], words[1100];
+    double ends[2], losses[3];
+    temp_folder(base);
+    temp_folder(out);
+    make_runs(PLAIN, base, out, NULL, ends);
+    snprintf(words, sizeof words, "%s resume auto", PLAIN);
+    hy_trainer *t = small_trainer(words, base, NULL, NULL);
+    next_losses(t, 3, losses);
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+    t = reopen(out);
+    ck_assert_double_eq(loss_at(t, 0), ends[0]);
+    hy_trainer_destroy(t);
+    remove_folder(base);
+    t = reopen(out);
+    must_fail(hy_trainer_scale(t, 2), HY_ERR_INPUT, "which is not there any more");
+    hy_trainer_destroy(t);
+    remove_folder(out);
+}
+END_TEST
+
 /* The average of the last steps is what a run delivers. */
 START_TEST(an_average_is_scaled) {
     char base[256], out[256];
@@ -185,6 +208,7 @@ static Suite *make_suite(void) {
     TCase *cases = tcase_create("scale");
     tcase_set_timeout(cases, 120);
     tcase_add_loop_test(cases, zero_is_the_beginning_and_one_the_end, 0, KINDS);
+    tcase_add_test(cases, the_beginning_is_what_it_was);
     tcase_add_test(cases, an_average_is_scaled);
     tcase_add_loop_test(cases, an_export_has_the_scaled_weights, 0, KINDS);
     tcase_add_test(cases, what_has_no_beginning_is_refused);

@@ -113,6 +113,35 @@ START_TEST(a_killed_run_resumes_bit_for_bit) {
 }
 END_TEST
 
+/* Rewards that are known go along, so nothing is scored twice. */
+START_TEST(a_run_that_goes_on_elsewhere_takes_its_rewards_along) {
+    const char *const *pairs = REWARDED(LETTERS);
+    char out[256], other[256], words[1100], path[512], *text;
+    reward_step steps[3];
+    size_t size;
+    temp_folder(out);
+    temp_folder(other);
+    hy_trainer *t = small_trainer(REWARDS_RUN, out, NULL, pairs);
+    next_rewards(t, 3, steps);
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+    snprintf(words, sizeof words, "%s resume %s", REWARDS_RUN, out);
+    t = small_trainer(words, other, NULL, pairs);
+    next_rewards(t, 1, steps);
+    hy_trainer_destroy(t);
+    snprintf(path, sizeof path, "%s/rewards.jsonl", other);
+    must(hy_file_read(path, &text, &size));
+    for (int i = 0; i < 4; i++) {
+        char record[32];
+        snprintf(record, sizeof record, "{\"rollout\":%d,", i);
+        ck_assert_ptr_nonnull(strstr(text, record));
+    }
+    free(text);
+    remove_folder(out);
+    remove_folder(other);
+}
+END_TEST
+
 /* ---- what counts ----------------------------------------------------------------------------- */
 
 /* Without weight decay a step changes nothing if all answers to each row have the same reward. */
@@ -251,6 +280,22 @@ START_TEST(a_plan_has_the_memory_of_rollouts) {
 }
 END_TEST
 
+/* Steps that use the answers of an earlier one took no time for generating them. */
+START_TEST(the_time_of_a_rollout_counts_once) {
+    hy_step_info info;
+    hy_trainer *t = small_trainer(REWARDS_RUN, "none", NULL, REWARDED(LETTERS, "iterations", "2"));
+    for (int i = 0; i < 6; i++) {
+        must(hy_trainer_step(t, &info));
+        ck_assert(i % 2 ? info.rewards.rollout_seconds == 0 : info.rewards.rollout_seconds > 0);
+        ck_assert(isnan(info.rewards.kl)); /* there is no penalty, so it is not computed */
+    }
+    /* The caller's measurement is not the run's: a request to stop does not break it off. */
+    hy_trainer_request_stop(t);
+    must(hy_trainer_evaluate(t, NULL));
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 /* ---- held-out rows --------------------------------------------------------------------------- */
 
 /* By default a validation of few steps answers few rows, whatever is held out. */
@@ -280,12 +325,14 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(cases, places_and_recompute_change_no_bit, 0, 2);
     tcase_add_test(cases, micro_batches_weigh_answers_alike);
     tcase_add_loop_test(cases, a_killed_run_resumes_bit_for_bit, 0, 5);
+    tcase_add_test(cases, a_run_that_goes_on_elsewhere_takes_its_rewards_along);
     tcase_add_test(cases, groups_of_equal_reward_contribute_nothing);
     tcase_add_test(cases, some_equal_groups_are_counted);
     tcase_add_test(cases, answers_that_were_cut_can_be_skipped);
     tcase_add_test(cases, the_divergence_begins_at_zero_and_is_kept_small);
     tcase_add_test(cases, metrics_have_the_figures_of_rewards);
     tcase_add_test(cases, a_plan_has_the_memory_of_rollouts);
+    tcase_add_test(cases, the_time_of_a_rollout_counts_once);
     tcase_add_test(cases, validations_answer_as_many_rows_as_asked);
     suite_add_tcase(suite, cases);
     return suite;

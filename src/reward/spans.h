@@ -1,7 +1,8 @@
 /* spans.h: finds what checks compare in answers: the last number, the content of \boxed{}.
  *
- * A span is a part of a text and owns nothing. All functions take time linear in the text. White
- * space and letters are those of ASCII, in every locale. */
+ * A span is a part of a text and owns nothing. Functions take time linear in the text, except that
+ * finding a part without case takes its length times that. White space and letters are those of
+ * ASCII, in every locale. */
 #pragma once
 
 #include <stdbool.h>
