@@ -274,6 +274,10 @@ static int check_options(options *o, int argc, char **argv) {
     if (o->losses.data != NULL && is_auto)
         return hy_cli_wrong_usage("--scale auto measures the run's own held-out data, not --data ",
                                   o->losses.data);
+    if (o->scale != NULL && (o->export.calibrate != NULL || (wants_losses(o) && !is_auto)))
+        return hy_cli_wrong_usage("losses and calibration are of the run as trained: export with "
+                                  "--scale to a folder, and measure or calibrate that",
+                                  "");
     if ((wants_losses(o) || o->losses.device) && !is_merge(o) && !is_measured && !is_auto)
         return hy_cli_wrong_usage(
             "--eval-batches, --data and --device need --merge, --gguf, --type or --scale auto", "");
@@ -324,13 +328,14 @@ int main(int argc, char **argv) {
     }
     if (o.scale != NULL) code = choose_scale(&o, checkpoint, &observer);
     if (code != HY_EXIT_DONE) return code;
-    bool is_measured = o.export.calibrate || wants_losses(&o);
+    bool has_losses = wants_losses(&o) && o.scale == NULL; /* they chose the scale */
+    bool is_measured = o.export.calibrate || has_losses;
     if (is_measured && (o.export.gguf || o.export.type) && o.adapter == NULL)
         return hy_cli_flushed(write_measured(&o, checkpoint, &observer));
     hy_status status = o.adapter != NULL ? hy_merge_adapter(o.adapter, &o.export, &observer)
                                          : hy_export(checkpoint, &o.export, &observer);
     if (status != HY_OK) return hy_cli_fail(status);
     if (!o.is_quiet) hy_cli_printf(stdout, "wrote %s\n", written(&o));
-    bool compares = wants_losses(&o) && is_merge(&o);
+    bool compares = has_losses && is_merge(&o);
     return compares ? hy_cli_flushed(compare(&o, checkpoint)) : HY_EXIT_DONE;
 }

@@ -570,6 +570,12 @@ test_a_run_on_pairs_is_scaled_away_from_its_beginning() {
     run_other hybrid-export dpo --scale auto --data pairs.jsonl --out wrong
     expect_code 2
     expect_err "the run's own held-out data"
+    for flag in "--calibrate pairs.jsonl" "--eval-batches 2"; do
+        # shellcheck disable=SC2086 # a flag and its value
+        run_other hybrid-export dpo --gguf wrong --type q4_0 --scale 2 $flag
+        expect_code 2
+        expect_err "of the run as trained"
+    done
     run_other hybrid-export --merge --adapter somewhere --scale 2 --out wrong
     expect_code 2
     expect_err "lora_alpha"
