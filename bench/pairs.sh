@@ -2,7 +2,7 @@
 # pairs.sh: what training on pairs of answers costs, against fine-tuning with the same tokens.
 #
 # Drawn weights, bytes as tokens, sequences that are filled by two examples: two answers, or a pair. Each row
-# prints tokens per second of the median step, the peak on the device, and both relative to fine-tuning. On a
+# prints tokens per second of the median step, the peak on the device, both relative to fine-tuning, and the plan. On a
 # card, capped rows run while another process holds all but 16,303 MiB (hold.sh).
 #
 #   bench/pairs.sh [--device cuda|cpu] [--only TEXT]
@@ -58,6 +58,8 @@ measure() {
         /"tokens_per_second"/ && !/"event"/ {
             match($0, /"seconds":[0-9.e-]+/); seconds[++n] = substr($0, RSTART + 10, RLENGTH - 10)
             match($0, /"vram_peak_bytes":[0-9]+/); peak = substr($0, RSTART + 18, RLENGTH - 18)
+            match($0, /"vram_planned_bytes":[0-9]+/); plan = substr($0, RSTART + 21, RLENGTH - 21)
+            if (plan + 0 > planned) planned = plan + 0
         }
         /"tokens_per_step"/ { match($0, /"tokens_per_step":[0-9]+/); tokens = substr($0, RSTART + 18, RLENGTH - 18) }
         END {
@@ -66,7 +68,7 @@ measure() {
             }
             rate = tokens / seconds[int((n + 1) / 2)]
             split(base, of, " ")
-            printf "%-44s %9.0f tokens/s  %8.2f GiB", name, rate, peak / 2 ^ 30
+            printf "%-44s %9.0f tokens/s  %8.2f GiB, planned %.2f", name, rate, peak / 2 ^ 30, planned / 2 ^ 30
             if (of[1]) printf "   %.3f of the speed, %.3f of the peak", rate / of[1], peak / of[2]
             printf "\n"
             print rate, peak > "'"$work"'/last"

@@ -3,7 +3,8 @@
 #
 # Writes word problems of two steps, fine-tunes a model from random weights on worked answers until it answers 5 to
 # 30 % of held-out problems, and goes on with rewards for the right number, from several seeds. Prints the held-out
-# accuracy at the beginning and at the end, and the share of what was missing that was gained.
+# accuracy on the way, and the share of what was missing that was gained. Then prediction: runs of a fifth of the steps,
+# taken further along their way by hybrid-export --scale auto.
 #
 #   bench/reward_value.sh [--size small|lab] [--device cuda|cpu] [--seeds 3] [--steps N] [--lr X] [--out FOLDER]
 #
@@ -11,7 +12,8 @@
 # programs.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
-train=${HYBRID_BIN:-$here/build/bin}/hybrid-train
+programs=${HYBRID_BIN:-$here/build/bin}
+train=$programs/hybrid-train
 size=small device=auto seeds=3 steps= lr= out=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -66,7 +68,7 @@ if [ "$size" = small ]; then
     steps=${steps:-120} lr=${lr:-3e-4}
 else
     shape="--model nano --layers 15 --width 768 --heads 12 --mlp-width 3072"
-    tune="--seq-len 512 --step-tokens 65536 --lr 6e-4" chunk=100 limit=20 precision=bf16
+    tune="--seq-len 512 --step-tokens 65536 --lr 6e-4" chunk=50 limit=40 precision=bf16
     steps=${steps:-100} lr=${lr:-2e-5}
 fi
 common="--device $device --tokenizer none --precision $precision --predictor none --sample-tokens 0 --tensorboard false
@@ -76,7 +78,7 @@ common="--device $device --tokenizer none --precision $precision --predictor non
 rewarded() {
     $train $shape $common --init-from "$1" --data "$out/prompts.jsonl" --seq-len 192 --task grpo --reward number \
         --answer-tokens 64 --prompts 64 --samples 8 --steps "$2" --lr "$3" --lr-warmup-steps 5 --schedule constant \
-        --seed "$4" --eval-batches 0 --eval-every 20 --save-model false --out "$5" --overwrite --quiet
+        --seed "$4" --eval-prompts 400 --eval-every 20 --save-model false --out "$5" --overwrite --quiet
 }
 
 accuracies() { sed -n 's/.*"val_reward":\([0-9.e-]*\).*/\1/p' "$1/metrics.jsonl"; }
@@ -103,4 +105,10 @@ for seed in $(seq "$seeds"); do
             printf "seed %d, %d steps, %d s: %.3f ->%s; gained %.2f of what was missing\n",
                 seed, steps, seconds, base, list, (last - base) / (1 - base)
         }'
+done
+
+for seed in $(seq "$seeds"); do
+    rewarded "$out/tuned" $((steps / 5)) "$lr" "$seed" "$out/short"
+    echo "seed $seed, $((steps / 5)) steps, scaled:"
+    "$programs/hybrid-export" "$out/short" --scale auto --out "$out/scaled" --overwrite | sed 's/^/    /'
 done

@@ -6,19 +6,20 @@
 # tokens per second of generation, and the peak on the device. The last row runs while another process holds all but
 # 16,303 MiB of the card (hold.sh); its generation is compared with that of the row before.
 #
-#   bench/rewards.sh [--device cuda|cpu] [--only TEXT]
+#   bench/rewards.sh [--device cuda|cpu] [--only TEXT] [--steps 4]
 #
 # HYBRID_BIN names another folder of programs.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 train=${HYBRID_BIN:-$here/build/bin}/hybrid-train
-device=cuda only=
+device=cuda only= steps=4
 while [ $# -gt 0 ]; do
     case $1 in
     --device) device=$2 ;;
     --only) only=$2 ;;
+    --steps) steps=$2 ;;
     *)
-        echo "rewards: unknown argument $1; accepted: --device, --only" >&2
+        echo "rewards: unknown argument $1; accepted: --device, --only, --steps" >&2
         exit 2
         ;;
     esac
@@ -71,6 +72,7 @@ measure() {
             rollout[n] = value("rollout_seconds"); copy[n] = value("rollout_copy_seconds")
             speed[n] = value("rollout_speed"); scored[n] = value("reward_seconds")
             if (value("vram_peak_bytes") > peak) peak = value("vram_peak_bytes")
+            if (value("vram_planned_bytes") > planned) planned = value("vram_planned_bytes")
             apart = value("apart"); length_of = value("answer_tokens")
         }
         function median(list,    i, k, t) { # without the first, which prepares
@@ -80,22 +82,22 @@ measure() {
             return list[int((n + 2) / 2)]
         }
         END {
-            printf "%-34s %6.2f s a step: rollout %.2f s (%.0f tokens/s, copy %.3f s), rewards %.2f s; answers of %.0f tokens; apart %.2g; %.2f GiB\n",
-                name, median(step), median(rollout), median(speed), median(copy), median(scored), length_of, apart, peak / 2 ^ 30
+            printf "%-34s %6.2f s a step: rollout %.2f s (%.0f tokens/s, copy %.3f s), rewards %.2f s; answers of %.0f tokens; apart %.2g; %.2f GiB, planned %.2f\n",
+                name, median(step), median(rollout), median(speed), median(copy), median(scored), length_of, apart, peak / 2 ^ 30, planned / 2 ^ 30
         }' "$work/run/metrics.jsonl"
 }
 
 if [ "$device" = cpu ]; then
     make_rows 16
-    measure "nano" --model nano --seq-len 64 --prompts 8 --samples 4 --answer-tokens 32 --steps 4
+    measure "nano" --model nano --seq-len 64 --prompts 8 --samples 4 --answer-tokens 32 --steps "$steps"
     exit 0
 fi
 make_rows 128
-set -- --seq-len 384 --prompts 64 --samples 8 --answer-tokens 256 --precision bf16 --steps 4
+set -- --seq-len 384 --prompts 64 --samples 8 --answer-tokens 256 --precision bf16 --steps "$steps"
 if [ -z "${REWARDS_CAPPED:-}" ]; then
     measure "1.5b" --model qwen2.5-1.5b "$@"
     measure "3b" --model qwen2.5-3b "$@"
     rm -rf "$work"
-    REWARDS_CAPPED=1 exec "$here/bench/hold.sh" "$0" --only "$only"
+    REWARDS_CAPPED=1 exec "$here/bench/hold.sh" "$0" --only "$only" --steps "$steps"
 fi
 measure "3b in 16,303 MiB" --model qwen2.5-3b --cpu-mem 90GiB "$@"

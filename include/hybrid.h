@@ -338,6 +338,7 @@ typedef struct hy_plan_facts {
     uint64_t host_limit; /* host memory that the run may use: cpu_mem, or what is free */
     /* of vram_bytes: left to the caller's own passes, as its class activations (caller_bytes) */
     uint64_t caller_bytes;
+    double rollout_seconds; /* task grpo: per step, of generating its answers; else 0 */
 } hy_plan_facts;
 static inline void hy_trainer_plan_facts(const hy_trainer *trainer, hy_plan_facts *out);
 

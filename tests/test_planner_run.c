@@ -396,6 +396,31 @@ START_TEST(the_fastest_way_to_train_all_parameters_is_suggested) {
 }
 END_TEST
 
+/* 3B in 16 GB: passes of the fastest plan of a step leave no room for the weights. */
+START_TEST(a_plan_leaves_room_for_answers) {
+    char folder[256], rows[512];
+    temp_folder(folder);
+    snprintf(rows, sizeof rows, "%s/prompts.jsonl", folder);
+    must(hy_file_write_atomic(rows, "{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n", 32));
+    hy_trainer *t =
+        plan_words("model qwen2.5-3b card h200 max_gpu_mem 15309M cpu_mem 90GiB seq_len 384 steps 4 "
+                   "precision bf16 predictor none val_fraction 0 task grpo prompts 64 samples 8 "
+                   "answer_tokens 256 reward ended ",
+                   PAIRS("data", rows));
+    hy_plan_facts f = facts_of(t);
+    bool is_said = false;
+    for (int i = 0; i < f.reason_count; i++)
+        is_said |= strstr(f.reasons[i], "answers are generated there") != NULL;
+    ck_assert(is_said);
+    ck_assert_uint_le(f.vram_bytes, (uint64_t)15309 << 20);
+    /* Each of 256 tokens with weights from the host would take 0.1 s. */
+    ck_assert_double_gt(f.rollout_seconds, 2);
+    ck_assert_double_lt(f.rollout_seconds, 10);
+    hy_trainer_destroy(t);
+    remove_folder(folder);
+}
+END_TEST
+
 START_TEST(a_budget_below_the_minimum_says_what_would_do) {
     hy_trainer *t = plan_small(PAIRS("max_gpu_mem", "4KiB"));
     hy_plan_facts facts = facts_of(t);
@@ -524,6 +549,7 @@ static Suite *planner_run_suite(void) {
     tcase_add_test(tests, mlps_in_chunks_are_suggested_if_nothing_else_fits);
     tcase_add_test(tests, adapters_are_suggested_for_a_named_model_that_does_not_fit);
     tcase_add_test(tests, the_fastest_way_to_train_all_parameters_is_suggested);
+    tcase_add_test(tests, a_plan_leaves_room_for_answers);
     tcase_add_test(tests, a_budget_below_the_minimum_says_what_would_do);
     tcase_add_test(tests, a_card_by_name_is_for_plans_and_must_be_known);
     tcase_add_test(tests, cards_are_found_however_they_are_written);

@@ -74,6 +74,35 @@ START_TEST(places_and_recompute_change_no_bit) {
 }
 END_TEST
 
+static bool has_room_for_answers(const hy_trainer *t) {
+    hy_plan_facts f = facts_of(t);
+    for (int i = 0; i < f.reason_count; i++) {
+        if (strstr(f.reasons[i], "answers are generated there")) return true;
+    }
+    return false;
+}
+
+#define DEEP "layers", "4", "answer_tokens", "20", "batch_size", "2"
+
+/* With little memory, a plan may leave room for answers beside a copy of the weights. */
+START_TEST(room_for_answers_changes_no_bit) {
+    static const char *const limits[] = {"900k", "1000k", "1100k", "1200k", "1400k"};
+    reward_step plain[3], other[3];
+    int with_room = 0;
+    first_rewards(REWARDED(LETTERS, DEEP), 3, plain);
+    for (int i = 0; i < 5; i++) {
+        hy_trainer *t = small_trainer(REWARDS_RUN, "none", NULL,
+                                      REWARDED(LETTERS, DEEP, "max_gpu_mem", limits[i]));
+        with_room += has_room_for_answers(t);
+        ck_assert_double_gt(facts_of(t).rollout_seconds, 0);
+        next_rewards(t, 3, other);
+        ck_assert(are_same_steps(plain, other, 3));
+        hy_trainer_destroy(t);
+    }
+    ck_assert_int_gt(with_room, 0);
+}
+END_TEST
+
 /* Loss and gradient of a step are sums over its answers, however they are split. */
 START_TEST(micro_batches_weigh_answers_alike) {
     reward_step plain[3], other[3];
@@ -322,6 +351,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(cases, a_run_learns, 0, 4);
     tcase_add_test(cases, decoder_and_training_agree);
     tcase_add_test(cases, the_number_of_streams_changes_no_bit);
+    tcase_add_test(cases, room_for_answers_changes_no_bit);
     tcase_add_loop_test(cases, places_and_recompute_change_no_bit, 0, 2);
     tcase_add_test(cases, micro_batches_weigh_answers_alike);
     tcase_add_loop_test(cases, a_killed_run_resumes_bit_for_bit, 0, 5);

@@ -104,6 +104,11 @@ static void show_allocations(FILE *out, const hy_plan_facts *facts) {
     fputc('\n', out);
 }
 
+/* Seconds of a step, with the answers that it learns from. */
+static double step_time(const hy_plan_facts *facts) {
+    return facts->step_seconds + facts->rollout_seconds;
+}
+
 static void show_speed(FILE *out, const hy_plan_facts *facts, int64_t steps) {
     if (facts->tokens_per_second <= 0) return;
     bool has_ranks = facts->ranks > 1;
@@ -114,8 +119,10 @@ static void show_speed(FILE *out, const hy_plan_facts *facts, int64_t steps) {
         fprintf(out, ", %.1f %% of it waiting for copies%s (%s up, %s down)",
                 100 * facts->wait_seconds / facts->step_seconds, has_ranks ? " and ranks" : "",
                 hy_cli_bytes(facts->bytes_up).text, hy_cli_bytes(facts->bytes_down).text);
+    if (facts->rollout_seconds > 0)
+        fprintf(out, "; and %s for its answers", hy_cli_duration(facts->rollout_seconds).text);
     fprintf(out, "\nlength of the run: %s steps in about %s\n", hy_cli_count(steps).text,
-            hy_cli_duration(facts->step_seconds * (double)steps).text);
+            hy_cli_duration(step_time(facts) * (double)steps).text);
 }
 
 /* Bytes written: checkpoints, and state that is kept on disk. */
@@ -125,8 +132,8 @@ static void show_saves(FILE *out, const hy_config *config, const hy_trainer *tra
     double every = strtod(hy_cli_value(config, "save_every"), NULL);
     double minutes = strtod(hy_cli_value(config, "save_minutes"), NULL);
     double saves = 1 + (every > 0 ? steps / every : 0) +
-                   (minutes > 0 ? facts->step_seconds * steps / 60 / minutes : 0);
-    double days = facts->step_seconds * steps / SECONDS_PER_DAY;
+                   (minutes > 0 ? step_time(facts) * steps / 60 / minutes : 0);
+    double days = step_time(facts) * steps / SECONDS_PER_DAY;
     double written =
         saves * (double)summary->checkpoint_bytes + steps * (double)facts->disk_written;
     hy_cli_checkpoint_size(out, config, summary);

@@ -13,8 +13,11 @@
 #include "kernels/coded.h"
 #include "model/adapter.h"
 #include "model/arch/config.h"
+#include "model/batch_decode.h"
 #include "model/params.h"
 #include "phases/table.h"
+
+#define STREAMS_CPU 64 /* answers at once on a CPU: more are not faster */
 
 /* The settings of a shape and the fields of hy_shape that they set. Choices of two values are flags
  * there. proj_bias_in and sliding_layers need more than a copy. */
@@ -250,6 +253,12 @@ hy_loss hy_loss_from_settings(const hy_settings *s) {
                      .beta = (float)beta,
                      .margin = is_simpo ? (float)margin : 0,
                      .likelihood = (float)likelihood};
+}
+
+int32_t hy_rollout_streams(const hy_settings *s, bool is_gpu) {
+    int64_t most = s->grpo.rollout_streams, answers = s->grpo.prompts * s->grpo.samples;
+    if (most == 0) most = is_gpu || answers < STREAMS_CPU ? answers : STREAMS_CPU;
+    return (int32_t)(most < HY_STREAMS_MOST ? most : HY_STREAMS_MOST);
 }
 
 bool hy_settings_reference_is_inline(const hy_settings *s) {

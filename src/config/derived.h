@@ -52,6 +52,8 @@ hy_divergence_limits hy_limits_from_settings(const hy_settings *settings);
 
 /* The loss of the task, with its defaults. */
 hy_loss hy_loss_from_settings(const hy_settings *settings);
+/* The answers that a rollout of task grpo generates at once if there is room. */
+int32_t hy_rollout_streams(const hy_settings *settings, bool is_gpu);
 /* Is its reference computed with each micro-batch? False also if there is none. */
 bool hy_settings_reference_is_inline(const hy_settings *settings);
 

@@ -373,6 +373,7 @@ hy_status hy_plan_fastest(const hy_plan_request *r, const hy_rates *known, hy_pl
 static hy_status make_at_stage(const hy_plan_request *r, hy_plan *plan, hy_plan_facts *facts) {
     hy_rates rates;
     HY_TRY(find_fastest(r, NULL, &rates, plan, facts));
+    HY_TRY(hy_plan_answers(r, &rates, plan, facts));
     return finish(r, &rates, plan, facts);
 }
 

@@ -122,6 +122,7 @@ typedef struct hy_plan {
     /* what happens to the optimizer state in Predict, and in Evaluate if its memory is lent */
     hy_offload offload;
     int32_t zero_stage; /* with several ranks: what is sharded */
+    uint64_t area;      /* least bytes of the area of passes; 0: what they need */
     /* What follows: */
     bool fits;
     hy_plan_work work;

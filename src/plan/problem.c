@@ -42,6 +42,7 @@ void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *r, const hy_pl
                            .guard_share = s->phases.guard_share,
                            .ranks = r->ranks.count > 1 ? r->ranks.count : 1,
                            .caller = hy_caller_planned(r),
+                           .area = plan->area,
                            /* Shards differ between ranks, but all ranks need the same batch. */
                            .lends = hy_request_streams(r) && r->ranks.count <= 1};
     spec->state_sums =

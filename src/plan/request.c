@@ -126,6 +126,7 @@ hy_status hy_plan_begin(const hy_plan_request *r, const hy_precision_level *leve
     hy_plan p = {.level = *level,
                  .optimizer = hy_optimizer_from_settings(s),
                  .zero_stage = stage_of(r),
+                 .area = r->area,
                  .choice.prediction_awaits_test = r->fixed.prediction_awaits_test};
     double lr_scale = 1; /* the largest learning rate gives the longest steps */
     for (int32_t i = 0; i < params->count; i++) {
@@ -177,6 +178,7 @@ hy_plan_request hy_plan_request_keeping(const hy_plan_request *r, const hy_plan 
     out.fixed.level = plan->level;
     out.fixed.zero_stage = plan->zero_stage;
     out.fixed.prediction_awaits_test = plan->choice.prediction_awaits_test;
+    out.area = plan->area;
     return out;
 }
 

@@ -25,7 +25,8 @@
  *    loan.c then lends idle memory to validation.
  * 4. levels.c repeats this for smaller number types if the finest do not fit without streaming or
  *    recomputing.
- * 5. reasons.c and advice.c explain the plan. columns.c writes its table of places. */
+ * 5. answers.c makes room for answers that are generated between steps.
+ * 6. reasons.c and advice.c explain the plan. columns.c writes its table of places. */
 
 /* How a step is split: a resumed run keeps the split, so that all bits stay the same. Batch 0:
  * not known. */
@@ -67,6 +68,7 @@ typedef struct hy_plan_request {
     uint64_t chunk_budget; /* device bytes that determine the loss chunks; 0: the whole device */
     uint64_t device_cap, host_cap; /* limits after the system refused a larger plan; 0: none */
     uint64_t host_held;            /* host memory that a running run holds; it counts as free */
+    uint64_t area;                 /* least bytes of the area of passes (answers.c) */
 } hy_plan_request;
 
 /* request.c: measures what the request leaves open (fp8 matmuls, the chunk budget) and stores it in
@@ -169,6 +171,10 @@ hy_status hy_plan_make(const hy_plan_request *request, hy_plan *plan, hy_plan_fa
 /* The same plan with the least device memory, at the level of `plan`: until a caller's passes are
  * measured. */
 hy_status hy_plan_make_lean(const hy_plan_request *request, hy_plan *plan, hy_plan_facts *facts);
+/* answers.c: for task grpo, a plan with room for answers if that saves time, at the level of `plan`,
+ * which is the fastest without. */
+hy_status hy_plan_answers(const hy_plan_request *request, const hy_rates *rates, hy_plan *plan,
+                          hy_plan_facts *facts);
 /* The plan with the smallest types that needs the least memory: does anything fit? HY_ERR_INPUT:
  * the settings conflict. */
 hy_status hy_plan_can_fit(const hy_plan_request *request, const hy_rates *rates, hy_plan *out);

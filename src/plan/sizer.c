@@ -109,6 +109,7 @@ void hy_work_total(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
     if (w->eval_area + rings > w->activations + w->workspace) {
         w->workspace = w->eval_area + rings - w->activations;
     }
+    if (spec->area > w->activations + w->workspace) w->workspace = spec->area - w->activations;
     w->workspace = hy_align(w->workspace);
     w->caller = spec->caller;
     if (w->rows == 0) w->rows = 1; /* a custom model: no passes */

@@ -58,6 +58,7 @@ typedef struct hy_pass_spec {
     int32_t ranks;       /* 1 or more */
     uint64_t state_sums; /* hy_state_sums */
     uint64_t caller;     /* device bytes of a caller's own passes */
+    uint64_t area;       /* least bytes of the area */
     /* the device has its own memory, which Evaluate may borrow, and there is one rank */
     bool lends;
 } hy_pass_spec;

@@ -55,7 +55,10 @@ hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
     hy_json_put_double(&w, "tokens_per_second", facts->tokens_per_second);
     hy_json_put_double(&w, "step_seconds", facts->step_seconds);
     hy_json_put_double(&w, "wait_seconds", facts->wait_seconds);
-    hy_json_put_double(&w, "run_seconds", facts->step_seconds * (double)s->steps_total);
+    if (facts->rollout_seconds > 0)
+        hy_json_put_double(&w, "rollout_seconds", facts->rollout_seconds);
+    hy_json_put_double(&w, "run_seconds",
+                       (facts->step_seconds + facts->rollout_seconds) * (double)s->steps_total);
     hy_json_put_int(&w, "step_bytes_up", (int64_t)facts->bytes_up);
     hy_json_put_int(&w, "step_bytes_down", (int64_t)facts->bytes_down);
     hy_json_put_int(&w, "step_bytes_to_disk", (int64_t)facts->disk_written);

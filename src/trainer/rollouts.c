@@ -15,7 +15,6 @@
 
 #define JOURNAL "rewards.jsonl"
 #define LEAST_DEVIATION 1e-4 /* added to the standard deviation of rewards, as in TRL */
-#define STREAMS_CPU 64
 
 /* Answers as they are scored. */
 typedef struct scoring {
@@ -111,13 +110,10 @@ static hy_status open_journal(hy_rollouts *r, const hy_trainer *t) {
 
 static hy_status open_all(hy_rollouts *r, hy_trainer *t) {
     const hy_settings *s = t->settings;
-    int64_t streams =
-        s->grpo.rollout_streams ? s->grpo.rollout_streams : s->grpo.prompts * s->grpo.samples;
     bool is_gpu = t->engine->device.backend->facts.is_gpu;
-    if (streams > HY_STREAMS_MOST) streams = HY_STREAMS_MOST;
-    if (!is_gpu && !s->grpo.rollout_streams && streams > STREAMS_CPU) streams = STREAMS_CPU;
-    hy_rollout_options options = {
-        .context = (int32_t)s->train.seq_len + 1, .streams = (int32_t)streams, .codec = &r->codec};
+    hy_rollout_options options = {.context = (int32_t)s->train.seq_len + 1,
+                                  .streams = hy_rollout_streams(s, is_gpu),
+                                  .codec = &r->codec};
     if (options.context > t->engine->model->shape.context)
         options.context = t->engine->model->shape.context;
     HY_TRY(open_codec(r, t));
