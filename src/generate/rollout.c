@@ -102,16 +102,19 @@ static hy_status make_decoder(hy_rollout *r, uint64_t idle, uint64_t weights) {
 /* Puts copies at the start of `arena` instead of the stores that are not on the device. */
 static hy_status copy_weights(hy_rollout *r, hy_arena *arena, hy_store *stores[STORES]) {
     hy_stream *compute = r->engine->device.compute;
-    double begin = hy_clock();
+    for (int i = 0; i < STORES; i++) {
+        if (copy_bytes(stores[i]) > 0) HY_TRY(hy_store_settle(stores[i]));
+    }
     HY_TRY(r->engine->device.backend->stream_sync(compute));
+    double begin = hy_clock();
     for (int i = 0; i < STORES; i++) {
         hy_store *from = stores[i], *to = &r->copied[i];
         if (copy_bytes(from) == 0) continue;
-        HY_TRY(hy_store_settle(from));
         HY_TRY(hy_store_init(to, arena, from->cls, &from->layout));
         HY_TRY(hy_store_copy(to, from, compute));
         stores[i] = to;
     }
+    HY_TRY(r->engine->device.backend->stream_sync(compute));
     r->facts.copy_seconds += hy_clock() - begin;
     return HY_OK;
 }

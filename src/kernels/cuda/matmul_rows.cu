@@ -117,8 +117,6 @@ static hy_rows_call describe(const hy_op_call *call) {
     const hy_tensor *d = &call->t[HY_MATMUL_D], *bias = &call->t[HY_MATMUL_BIAS];
     hy_rows_call c = {};
     c.M = (int)hy_height(d), c.N = (int)hy_width(d), c.K = (int)hy_width(a);
-    int64_t chunks = hy_ceil_div(c.K, HY_ROWS_CHUNK);
-    c.slice = (int)hy_ceil_div(chunks, HY_ROWS_SLICES);
     c.a = a->data, c.b = b->data, c.d = d->data;
     c.bias = bias->data, c.bias_dtype = bias->dtype;
     c.c = call->attr.accumulate ? d->data : call->t[HY_MATMUL_C].data;

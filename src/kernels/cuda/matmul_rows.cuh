@@ -3,8 +3,8 @@
  * d = alpha a b' + c + bias for 16-bit a (M,K), "tokens", and weights b (N,K) of any stored type.
  * The weights are the 16-row operand of mma.sync and 8 tokens its columns, so a column of the
  * result depends on its own token only. The order of sums is that of this file whatever M is: K is
- * cut into chunks of HY_ROWS_CHUNK, chunks into HY_ROWS_SLICES slices of equal length. A slice is
- * summed chunk by chunk, then the slices from the first to the last. How many tokens and weights a
+ * cut into chunks of HY_ROWS_CHUNK, chunks into HY_ROWS_SLICES slices that differ by at most one
+ * chunk. A slice is summed chunk by chunk, then the slices from the first to the last. How many tokens and weights a
  * block takes, and whether its warps share the slices or take all of them in turn, does not change
  * that order: hy_rows_shape is chosen for speed alone.
  *
@@ -22,11 +22,10 @@
 #include "kernels/cuda/tile.cuh"
 
 #define HY_ROWS_CHUNK 128
-#define HY_ROWS_SLICES 4
+#define HY_ROWS_SLICES 8
 
 typedef struct hy_rows_call {
     int M, N, K;
-    int slice; /* chunks of a slice */
     const void *a, *b, *bias, *c;
     void *d;
     hy_dtype in, out, bias_dtype; /* of a; of d and c */
@@ -67,8 +66,7 @@ struct hy_rows_shape {
     /* Sums that the block has at the end: of its slices, or of all if a warp has all of them. */
     static constexpr bool HAS_ALL = ROUNDS == HY_ROWS_SLICES;
 #if defined(__CUDA_ARCH__)
-    static constexpr bool HAS_CLUSTERS = __CUDA_ARCH__ >= 900;
-    static constexpr bool IS_USED = HAS_CLUSTERS ? DEEP * COLUMNS != 16 : ACROSS == 1;
+    static constexpr bool IS_USED = __CUDA_ARCH__ >= 900 || ACROSS == 1;
 #endif
     static constexpr int PARTS = HAS_ALL ? 1 : HY_ROWS_SLICES / ACROSS;
     static constexpr int PITCH = WEIGHTS + 4; /* lanes write their sums to different banks */
@@ -261,10 +259,12 @@ template <typename T, int TILES> struct hy_rows_nf4 {
     }
     __device__ __forceinline__ void open(const uint32_t raw[4], int part, int tile, int half,
                                          uint32_t out[4]) const {
-        const float *levels = table + MAP;
-        HY_EACH(i, 4) { /* the first number of a byte is in its high half */
-            float first = levels[raw[part] >> (8 * i + 4) & 15],
-                  second = levels[raw[part] >> 8 * i & 15];
+        const char *levels = (const char *)(table + MAP);
+        /* The first number of a byte is in its high half. Bytes become offsets of levels. */
+        uint32_t high = raw[part] >> 2 & 0x3c3c3c3c, low = raw[part] << 2 & 0x3c3c3c3c;
+        HY_EACH(i, 4) {
+            float first = *(const float *)(levels + __byte_perm(high, 0, 0x4440 + i)),
+                  second = *(const float *)(levels + __byte_perm(low, 0, 0x4440 + i));
             out[i] = hy_pair<T>(__fmul_rn(first, scale[tile][half]),
                                 __fmul_rn(second, scale[tile][half]));
         }
@@ -364,6 +364,11 @@ __device__ __forceinline__ void hy_rows_clear(float sum[S::TILES][S::COLUMNS][4]
     }
 }
 
+/* The first chunk of a slice. */
+__device__ __forceinline__ int hy_rows_slice(int chunks, int slice) {
+    return chunks * slice / HY_ROWS_SLICES;
+}
+
 /* After a slice: all = all + sum if the warp has all slices, otherwise all = sum, the first of two.
  * sum is 0 again. */
 template <typename S>
@@ -394,7 +399,10 @@ __global__ void __launch_bounds__(S::THREADS, S::DEEP == 4 ? 5 : 1) hy_rows_kern
     int place = blockIdx.x / S::ACROSS, rank = blockIdx.x % S::ACROSS; /* in the cluster */
     int token = place % tiles * S::TOKENS;
     int weight = place / tiles * S::WEIGHTS, own = weight + beside * S::OWN;
-    int steps = S::ROUNDS * c.slice, first = (rank * S::DEEP + group) * steps;
+    int chunks = (c.K + HY_ROWS_CHUNK - 1) / HY_ROWS_CHUNK;
+    int slice = (rank * S::DEEP + group) * S::ROUNDS; /* the warp's first */
+    int first = hy_rows_slice(chunks, slice);
+    int steps = hy_rows_slice(chunks, slice + S::ROUNDS) - first;
 
     hy_rows_copier<W::PIECES, S::OWN, 32> of_weights(c.b, W::row_bytes(c.K), own, c.N, lane);
     hy_rows_copier<4, S::TOKENS, 32 * S::WIDE> of_tokens(c.a, 2 * (int64_t)c.K, token, c.M,
@@ -428,16 +436,18 @@ __global__ void __launch_bounds__(S::THREADS, S::DEEP == 4 ? 5 : 1) hy_rows_kern
     float sum[S::TILES][S::COLUMNS][4], all[S::TILES][S::COLUMNS][4];
     hy_rows_clear<S>(sum);
     hy_rows_clear<S>(all);
-    int end = c.slice; /* of the slice */
-    for (int step = 0; step < steps; step++) {
+    int end = hy_rows_slice(chunks, ++slice) - first; /* of the slice */
+    int most = (chunks * S::ROUNDS + HY_ROWS_SLICES - 1) / HY_ROWS_SLICES; /* of any group */
+    for (int step = 0; step < most; step++) {
         hy_copy_wait<S::STAGES - 2>();
         hy_rows_meet<S>();
         fetch_weights(step + S::STAGES - 1);
         fetch_tokens(step + S::STAGES - 1);
         const char *stage = shared + step % S::STAGES * memory::STAGE;
+        if (step >= steps) continue;
         if (S::ROUNDS > 1 && step == end) {
             hy_rows_keep<S>(all, sum);
-            end += c.slice;
+            while (end == step) end = hy_rows_slice(chunks, ++slice) - first; /* some are empty */
         }
         w.enter(stage + scales_at, first + step);
         hy_rows_multiply<S, W, T>(sum, w, stage + weights_at, stage + tokens_at, c.M - token);
@@ -489,25 +499,35 @@ static hy_status hy_rows_launch(const hy_cuda_run *run, const hy_rows_call &c) {
 }
 
 /* Few weights in a block, and a cluster that shares the slices, make many blocks, which a small
- * matrix needs to keep the card busy; many weights read the tokens less often. */
+ * matrix needs to keep the card busy; many weights read the tokens less often. The bounds are where
+ * blocks no longer run at once; measured on an H200. */
 template <template <typename, int> class W, typename T>
 static hy_status hy_rows_choose(const hy_cuda_run *run, const hy_rows_call &c) {
-    int64_t tiles = hy_ceil_div(c.M, 64);
-    int64_t full = (int64_t)run->cuda->card.multiprocessors * 64; /* a block of 64 weights each */
-    bool is_small = c.N * tiles < full, has_clusters = run->cuda->card.code >= 90;
+    int64_t tiles = hy_ceil_div(c.M, 64), rows = c.N * tiles;
+    int64_t card = run->cuda->card.multiprocessors;
+    bool has_clusters = run->cuda->card.code >= 90;
     if constexpr (W<T, 1>::PIECES == 1) { /* nf4: its decoding takes more time than its bytes */
-        if (c.M <= 8 && !is_small)
-            return hy_rows_launch<hy_rows_shape<1, 2, 1, 4, 2>, W, T>(run, c);
+        if (c.M <= 8 && rows < 64 * card)
+            return hy_rows_launch<hy_rows_shape<1, 1, 1, 8, 3>, W, T>(run, c);
+        if (c.M <= 8) return hy_rows_launch<hy_rows_shape<1, 2, 1, 4, 2>, W, T>(run, c);
     }
+    if (c.M <= 8 && rows <= 32 * card)
+        return hy_rows_launch<hy_rows_shape<1, 1, 1, 8, 2>, W, T>(run, c);
     if (c.M <= 8) return hy_rows_launch<hy_rows_shape<1, 1, 1, 4, 3>, W, T>(run, c);
     if (c.M <= 16) return hy_rows_launch<hy_rows_shape<2, 1, 1, 4, 3>, W, T>(run, c);
-    if (c.M <= 32 && is_small && has_clusters)
-        return hy_rows_launch<hy_rows_shape<4, 1, 4, 1, 4, 4>, W, T>(run, c);
-    if (c.M <= 32) return hy_rows_launch<hy_rows_shape<4, 1, 2, 2, 3>, W, T>(run, c);
-    if (is_small && has_clusters)
+    if (c.M <= 32 && (rows >= 64 * card || !has_clusters))
+        return hy_rows_launch<hy_rows_shape<4, 1, 4, 1, 3>, W, T>(run, c);
+    if (c.M <= 32) return hy_rows_launch<hy_rows_shape<4, 1, 2, 2, 3, 2>, W, T>(run, c);
+    if (has_clusters && rows <= 12 * card)
+        return hy_rows_launch<hy_rows_shape<8, 1, 4, 1, 3, 8>, W, T>(run, c);
+    if (has_clusters && rows < 32 * card)
         return hy_rows_launch<hy_rows_shape<8, 1, 4, 1, 3, 4>, W, T>(run, c);
-    if (is_small) return hy_rows_launch<hy_rows_shape<8, 1, 2, 2, 2>, W, T>(run, c);
-    if (tiles > 1 && c.N * tiles >= 2 * full)
+    if (has_clusters && rows < 64 * card)
+        return hy_rows_launch<hy_rows_shape<8, 1, 4, 1, 2, 8>, W, T>(run, c);
+    /* Blocks of 128 weights take almost twice as long as blocks of 64, unless fewer follow one
+     * another; two run at once on a multiprocessor. */
+    int64_t of_64 = hy_ceil_div(rows, 128 * card), of_128 = hy_ceil_div(rows, 256 * card);
+    if (tiles > 1 ? rows >= 128 * card : 2 * of_128 <= of_64)
         return hy_rows_launch<hy_rows_shape<8, 2, 4, 1, 2>, W, T>(run, c);
     return hy_rows_launch<hy_rows_shape<8, 1, 4, 1, 3>, W, T>(run, c);
 }
