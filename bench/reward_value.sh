@@ -1,10 +1,10 @@
 #!/bin/bash
 # reward_value.sh: does task grpo raise the share of word problems that a model answers right?
 #
-# Writes word problems of two steps, fine-tunes a model from random weights on worked answers until it answers 5 to
-# 30 % of held-out problems, and goes on with rewards for the right number, from several seeds. Prints the held-out
-# accuracy on the way, and the share of what was missing that was gained. Then prediction: runs of a fifth of the steps,
-# taken further along their way by hybrid-export --scale auto.
+# Writes word problems of three sums, fine-tunes a model from random weights on worked answers that mostly forget to
+# carry, so that it answers few problems right, and goes on with rewards for the right number, from several seeds.
+# Prints the held-out accuracy on the way, and the share of what was missing that was gained. Then prediction: runs of a
+# fifth of the steps, taken further along their way by hybrid-export --scale auto.
 #
 #   bench/reward_value.sh [--size small|lab] [--device cuda|cpu] [--seeds 3] [--steps N] [--lr X] [--out FOLDER]
 #
@@ -35,41 +35,43 @@ trap 'rm -rf "$work"' EXIT
 out=${out:-$work}
 mkdir -p "$out"
 
-# COUNT SEED: rows of question and answer.
+# COUNT SEED SLIPS: rows of question and answer; each sum forgets to carry with this probability.
 problems() {
-    awk -v count="$1" -v seed="$2" 'BEGIN {
-        srand(seed)
-        split("Mia Tom Ana Ben Lea Max Eva Jon", who, " ")
-        split("pens cups nuts eggs keys hats", what, " ")
-        for (i = 0; i < count; i++) {
-            a = 10 + int(rand() * 90); b = 2 + int(rand() * 9); c = 10 + int(rand() * 60); kind = int(rand() * 3)
-            name = who[1 + int(rand() * 8)]; thing = what[1 + int(rand() * 6)]
-            if (kind == 0) {
-                first = a + c; last = first - b; one = a "+" c "=" first; two = first "-" b "=" last
-                text = name " has " a " " thing ", buys " c " and loses " b "."
-            } else if (kind == 1) {
-                a = 2 + a % 10; first = a * b; last = first + c; one = a "*" b "=" first; two = first "+" c "=" last
-                text = name " has " a " boxes of " b " " thing " and finds " c "."
-            } else {
-                first = a + b; last = first + c; one = a "+" b "=" first; two = first "+" c "=" last
-                text = name " has " a " " thing ", finds " b " and buys " c "."
-            }
-            printf "{\"question\": \"%s How many?\", \"answer\": \"%s, %s. #### %d\"}\n", text, one, two, last
+    awk -v count="$1" -v seed="$2" -v slips="$3" '
+        function add(a, b) {
+            if (rand() >= slips) return a + b
+            return 10 * (int(a / 10) + int(b / 10)) + (a % 10 + b % 10) % 10
         }
-    }'
+        BEGIN {
+            srand(seed)
+            split("Mia Tom Ana Ben Lea Max Eva Jon", who, " ")
+            split("pens cups nuts eggs keys hats", what, " ")
+            for (i = 0; i < count; i++) {
+                text = who[1 + int(rand() * 8)] " has " (sum = 10 + int(rand() * 90)) " " what[1 + int(rand() * 6)]
+                work = ""
+                for (k = 1; k <= 3; k++) {
+                    more = 10 + int(rand() * 90)
+                    text = text (k == 1 ? ", finds " : k == 2 ? ", buys " : " and gets ") more
+                    next_sum = add(sum, more)
+                    work = work (k == 1 ? "" : ", ") sum "+" more "=" next_sum
+                    sum = next_sum
+                }
+                printf "{\"question\": \"%s. How many?\", \"answer\": \"%s. #### %d\"}\n", text, work, sum
+            }
+        }'
 }
 
-problems 40000 1 > "$out/rows.jsonl"
-problems 20000 2 > "$out/prompts.jsonl"
-problems 400 3 > "$out/held-out.jsonl"
+problems 40000 1 0.85 > "$out/rows.jsonl"
+problems 20000 2 0 > "$out/prompts.jsonl"
+problems 400 3 0 > "$out/held-out.jsonl"
 
 if [ "$size" = small ]; then
-    shape="--model nano" tune="--seq-len 256 --step-tokens 8192 --lr 2e-3" chunk=300 limit=20 precision=fp32
-    steps=${steps:-120} lr=${lr:-3e-4}
+    shape="--model nano" tune="--seq-len 256 --step-tokens 8192 --lr 2e-3 --steps 400" precision=fp32
+    steps=${steps:-200} lr=${lr:-3e-4}
 else
     shape="--model nano --layers 15 --width 768 --heads 12 --mlp-width 3072"
-    tune="--seq-len 512 --step-tokens 65536 --lr 6e-4" chunk=50 limit=40 precision=bf16
-    steps=${steps:-100} lr=${lr:-2e-5}
+    tune="--seq-len 512 --step-tokens 65536 --lr 6e-4 --steps 300" precision=bf16
+    steps=${steps:-300} lr=${lr:-3e-5}
 fi
 common="--device $device --tokenizer none --precision $precision --predictor none --sample-tokens 0 --tensorboard false
     --val-data $out/held-out.jsonl"
@@ -83,18 +85,10 @@ rewarded() {
 
 accuracies() { sed -n 's/.*"val_reward":\([0-9.e-]*\).*/\1/p' "$1/metrics.jsonl"; }
 
-# Fine-tunes in pieces, until enough problems are answered.
-done_steps=0 base=0
-while [ $limit -gt 0 ]; do
-    limit=$((limit - 1)) done_steps=$((done_steps + chunk))
-    flags="--out $out/tuned --overwrite $shape $common --data $out/rows.jsonl $tune --schedule constant"
-    [ $done_steps = $chunk ] || flags="--resume $out/tuned --device $device"
-    $train $flags --steps $done_steps --eval-every 0 --quiet
-    rewarded "$out/tuned" 1 1e-12 1 "$out/base"
-    base=$(accuracies "$out/base" | tail -n 1)
-    echo "fine-tuned for $done_steps steps: $base of held-out problems right"
-    if awk "BEGIN { exit !($base >= 0.05) }"; then break; fi
-done
+$train --out "$out/tuned" --overwrite $shape $common --data "$out/rows.jsonl" $tune --eval-every 0 --quiet
+rewarded "$out/tuned" 1 1e-12 1 "$out/base"
+base=$(accuracies "$out/base" | tail -n 1)
+echo "fine-tuned: $base of held-out problems right"
 
 for seed in $(seq "$seeds"); do
     began=$(date +%s)
