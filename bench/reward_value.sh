@@ -10,7 +10,7 @@
 #
 # small: 0.8M parameters, minutes on a CPU. lab: 107M parameters, for a card. HYBRID_BIN names another folder of
 # programs.
-set -eu
+set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 programs=${HYBRID_BIN:-$here/build/bin}
 train=$programs/hybrid-train
@@ -101,8 +101,9 @@ for seed in $(seq "$seeds"); do
         }'
 done
 
+short=$((steps > 5 ? steps / 5 : 1))
 for seed in $(seq "$seeds"); do
-    rewarded "$out/tuned" $((steps / 5)) "$lr" "$seed" "$out/short"
-    echo "seed $seed, $((steps / 5)) steps, scaled:"
+    rewarded "$out/tuned" "$short" "$lr" "$seed" "$out/short"
+    echo "seed $seed, $short steps, scaled:"
     "$programs/hybrid-export" "$out/short" --scale auto --out "$out/scaled" --overwrite | sed 's/^/    /'
 done

@@ -120,7 +120,7 @@ static void show_speed(FILE *out, const hy_plan_facts *facts, int64_t steps) {
                 100 * facts->wait_seconds / facts->step_seconds, has_ranks ? " and ranks" : "",
                 hy_cli_bytes(facts->bytes_up).text, hy_cli_bytes(facts->bytes_down).text);
     if (facts->rollout_seconds > 0)
-        fprintf(out, "; and %s for its answers", hy_cli_duration(facts->rollout_seconds).text);
+        fprintf(out, "; answers take %s per step", hy_cli_duration(facts->rollout_seconds).text);
     fprintf(out, "\nlength of the run: %s steps in about %s\n", hy_cli_count(steps).text,
             hy_cli_duration(step_time(facts) * (double)steps).text);
 }

@@ -31,7 +31,7 @@ struct hy_rollout {
     hy_engine *engine;
     hy_rollout_options options;
     hy_batch_decoder *decoder; /* NULL: made with the next rollout */
-    uint64_t idle;             /* bytes that were idle when it was made */
+    uint64_t idle, weights;    /* bytes that were idle, and to copy, when it was made */
     bool copies;               /* weights are copied to idle memory, before the decoder's part */
     hy_store copied[STORES];   /* during a rollout */
     void *memory;              /* its own memory; NULL: it works in idle memory */
@@ -92,6 +92,7 @@ static hy_status make_decoder(hy_rollout *r, uint64_t idle, uint64_t weights) {
     }
     const hy_batch_decoder_options *facts = hy_batch_decoder_facts(r->decoder);
     r->idle = idle;
+    r->weights = weights;
     r->facts.streams = facts->streams;
     r->facts.cache_tokens = facts->tokens;
     r->facts.bytes = hy_batch_decoder_bytes(r->decoder);
@@ -134,7 +135,7 @@ static hy_status try_to_place(hy_rollout *r) {
     HY_TRY(hy_engine_weights(e, e->plan->types.of[HY_FULL], &stores[WEIGHTS]));
     uint64_t idle = e->work->passes.size;
     uint64_t weights = copy_bytes(stores[WEIGHTS]) + copy_bytes(stores[FROZEN]);
-    if (r->decoder && idle != r->idle) drop_decoder(r);
+    if (r->decoder && (idle != r->idle || weights != r->weights)) drop_decoder(r);
     if (!r->decoder) HY_TRY(make_decoder(r, idle, weights));
     char *memory = r->memory ? r->memory : e->work->arena.data;
     if (r->copies) {

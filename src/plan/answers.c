@@ -13,20 +13,24 @@
 #include "model/batch_decode.h"
 #include "plan/request.h"
 
-/* A decoder's share of the rates of large matmuls and of copies on the device. */
+/* A decoder's share of the rates of large matmuls and of copies on the device: so that the steps of
+ * 512 answers of Qwen2.5-3B take about as long as measured on an H200 (docs/performance.md). */
 #define MATMUL_SHARE 0.25
 #define READ_SHARE 0.5
-
 /* A plan with more room takes at most this share of the time. */
 #define WORTH 0.97
+/* Weights are copied if at least one in so many answers fits beside them (generate/rollout.c). */
+#define COPY_GAIN 16
 
 /* What a rollout of a plan needs. */
 typedef struct answering {
-    double streams, tokens;  /* answers at once if memory allows it; tokens of each */
+    double answers, tokens;  /* of a rollout; of each answer */
+    double streams;          /* answers at once if memory allows it */
     double parameters;       /* that a token is multiplied with */
     uint64_t weights;        /* bytes */
-    uint64_t copied;         /* of these, not on the device */
-    uint64_t caches, others; /* bytes of a decoder for all answers at once */
+    uint64_t copied;         /* of these, in stores that are not on the device */
+    double streaming;        /* seconds of a token in which these pass through the device */
+    uint64_t caches, others; /* bytes of a decoder for all streams */
 } answering;
 
 /* Positions that all answers need, if answers to a row share its prompt. */
@@ -49,6 +53,7 @@ static hy_status size_decoder(const hy_plan_request *r, const hy_plan *plan, ans
     if (options.tokens < options.context) options.tokens = options.context;
     HY_TRY(hy_batch_decoder_create(r->model, r->backend, &options, &decoder));
     out->streams = streams;
+    out->answers = (double)(s->grpo.prompts * s->grpo.samples);
     out->tokens = (double)s->grpo.answer_tokens;
     out->caches = hy_batch_decoder_cache_bytes(decoder);
     out->others = hy_batch_decoder_bytes(decoder) - out->caches;
@@ -56,7 +61,9 @@ static hy_status size_decoder(const hy_plan_request *r, const hy_plan *plan, ans
     return HY_OK;
 }
 
-static hy_status measure(const hy_plan_request *r, const hy_plan *plan, answering *out) {
+/* Resident units do not pass through the device. */
+static hy_status measure(const hy_plan_request *r, const hy_rates *rates, const hy_plan *plan,
+                         answering *out) {
     hy_rows_spec spec = hy_plan_rows(r, plan);
     hy_rows rows;
     *out = (answering){.parameters = (double)r->model->params.elements};
@@ -65,32 +72,46 @@ static hy_status measure(const hy_plan_request *r, const hy_plan *plan, answerin
     for (int i = 0; i < 2; i++) {
         const hy_row *row = &rows.row[read[i]];
         if (!row->kind) continue;
+        hy_place place = hy_row_place(row, &plan->choice);
         out->weights += row->layout.bytes;
-        if (hy_row_place(row, &plan->choice) != HY_DEVICE) out->copied += row->layout.bytes;
+        if (place == HY_DEVICE) continue;
+        double rate = place == HY_DISK ? fmin(rates->disk_read, rates->copy_up) : rates->copy_up;
+        out->copied += row->layout.bytes;
+        out->streaming += (double)hy_row_bytes(row, &plan->choice) / rate;
     }
     hy_rows_fini(&rows);
     return size_decoder(r, plan, out);
 }
 
-/* Seconds of a rollout in `area` bytes. With less room for keys and values than all answers need,
- * fewer are generated at once. */
+/* Answers at once in `room` bytes: the decoder has half as many streams until it fits, and a cache
+ * for as many answers as the rest holds. *streams: those of the decoder, 0: none fits. */
+static double answers_at_once(const answering *a, double room, double *streams) {
+    for (double n = a->streams; n >= 1; n /= 2) {
+        double others = (double)a->others * n / a->streams, each = (double)a->caches / a->streams;
+        *streams = n;
+        if (room >= others + each) return fmin(n, (room - others) / each);
+    }
+    *streams = 0;
+    return 1; /* in memory of its own */
+}
+
+/* Seconds of a rollout in `area` bytes. */
 static double seconds_of(const answering *a, const hy_rates *rates, uint64_t area) {
-    bool copies = area > a->copied + a->others;
-    uint64_t room = area - (copies ? a->copied : 0);
-    double share = room > a->others ? (double)(room - a->others) / (double)a->caches : 0;
-    share = fmin(1, fmax(share, 1 / a->streams));
-    double read = ((double)a->weights + share * (double)a->caches / 2) /
-                  (READ_SHARE * rates->device_bandwidth);
-    double multiply = 2 * share * a->streams * a->parameters / (MATMUL_SHARE * rates->gemm_flops);
-    double copy = (double)a->copied / rates->copy_up;
-    double token = read + multiply + (copies ? 0 : copy);
-    return a->tokens / share * token + (copies ? copy : 0);
+    double streams, copy = (double)a->copied / rates->copy_up;
+    double count = answers_at_once(a, (double)area - (double)a->copied, &streams);
+    bool copies = a->copied > 0 && streams * COPY_GAIN >= a->streams;
+    if (!copies) count = answers_at_once(a, (double)area, &streams);
+    double cache = count / a->streams * (double)a->caches / 2;
+    double read = ((double)a->weights + cache) / (READ_SHARE * rates->device_bandwidth);
+    double multiply = 2 * count * a->parameters / (MATMUL_SHARE * rates->gemm_flops);
+    double token = read + multiply + (copies ? 0 : a->streaming);
+    return a->tokens * a->answers / count * token + (copies ? copy : 0);
 }
 
 /* Seconds until the next rollout begins. */
 static hy_status time_all(const hy_plan_request *r, const hy_rates *rates, const hy_plan *plan,
                           answering *needs, double *rollout, double *all) {
-    HY_TRY(measure(r, plan, needs));
+    HY_TRY(measure(r, rates, plan, needs));
     *rollout = seconds_of(needs, rates, plan->work.activations + plan->work.workspace);
     *all = *rollout + (double)r->settings->grpo.iterations * plan->cost.seconds;
     return HY_OK;
@@ -98,11 +119,12 @@ static hy_status time_all(const hy_plan_request *r, const hy_rates *rates, const
 
 hy_status hy_plan_answers(const hy_plan_request *r, const hy_rates *rates, hy_plan *plan,
                           hy_plan_facts *facts) {
-    static const double shares[] = {1, 0.75, 0.5, 0.25, 0.125};
+    static const double shares[] = {0.125, 0.25, 0.5, 0.75, 1};
     hy_plan_request wide = hy_plan_request_keeping(r, plan);
     answering needs, unused;
     double before, rollout, least;
     bool is_better = false;
+    wide.ignores_unfit = true;
     if (r->model->loss.kind != HY_LOSS_POLICY || !plan->fits) return HY_OK;
     HY_TRY(time_all(r, rates, plan, &needs, &before, &least));
     uint64_t area = plan->work.activations + plan->work.workspace;
@@ -114,7 +136,7 @@ hy_status hy_plan_answers(const hy_plan_request *r, const hy_rates *rates, hy_pl
         wide.area = needs.copied + needs.others + (uint64_t)(shares[i] * (double)needs.caches);
         if (wide.area <= area) continue;
         HY_TRY(hy_plan_fastest(&wide, rates, &found));
-        if (!found.fits) continue;
+        if (!found.fits) break;
         HY_TRY(time_all(r, rates, &found, &unused, &seconds, &all));
         if (all >= least) continue;
         *plan = found;
@@ -125,8 +147,8 @@ hy_status hy_plan_answers(const hy_plan_request *r, const hy_rates *rates, hy_pl
     facts->rollout_seconds = rollout / (double)r->settings->grpo.iterations;
     if (!is_better) return HY_OK;
     hy_plan_reason(facts,
-                   "%s for passes, more than they need: answers are generated there, in %.3g s "
-                   "instead of %.3g s",
+                   "%s for passes, more than they need: answers are generated there, and a rollout "
+                   "takes %.3g s instead of %.3g s",
                    hy_bytes_as_text(plan->work.activations + plan->work.workspace).text, rollout,
                    before);
     return HY_OK;

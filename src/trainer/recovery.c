@@ -40,6 +40,7 @@ hy_status hy_trainer_prepare_retry(hy_trainer *t, hy_status status) {
         int64_t smaller = hy_smaller_batch(t);
         snprintf(how, sizeof how, "unchanged, because the run cannot reduce its memory further");
         if (has_passes) hy_trainer_back_off(t);
+        if (has_passes) hy_trainer_give_up_room(t);
         if (has_passes && smaller > 0) {
             HY_TRY(hy_trainer_resize(t, smaller, "memory ran out"));
             snprintf(how, sizeof how, "with micro-batches of %lld", (long long)choice->batch);

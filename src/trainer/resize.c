@@ -48,15 +48,20 @@ void hy_trainer_back_off(hy_trainer *t) {
 
 /* ---- another plan ---------------------------------------------------------------------------- */
 
-static hy_status plan_at(const hy_trainer *t, hy_plan_choice choice, int64_t batch, hy_plan *out) {
+static hy_status plan_from(const hy_trainer *t, const hy_plan *basis, hy_plan_choice choice,
+                           int64_t batch, hy_plan *out) {
     choice.accum = (int32_t)(hy_rank_sequences(t->engine) / batch);
     choice.batch = (int32_t)batch;
-    return hy_plan_with(&t->engine->request, t->engine->plan, &choice, out);
+    return hy_plan_with(&t->engine->request, basis, &choice, out);
 }
 
 hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out) {
-    return plan_at(t, t->engine->plan->choice, batch, out);
+    hy_plan basis = *t->engine->plan;
+    if (batch < basis.choice.batch) basis.area = 0; /* as hy_trainer_give_up_room will do */
+    return plan_from(t, &basis, basis.choice, batch, out);
 }
+
+void hy_trainer_give_up_room(hy_trainer *t) { t->engine->plan->area = 0; }
 
 /* The placement table keeps the larger plan of each cell, for comparison with the peak. */
 static void plan_columns(hy_engine *e) {
@@ -105,7 +110,7 @@ static hy_status resize(hy_trainer *t, int64_t batch, const hy_plan_choice *choi
     hy_plan plan;
     HY_TRY(hy_update_finish(e)); /* by all ranks, before one of them may run out of memory */
     for (int64_t size = batch; size > 0; size = hy_next_batch(t, size, -1, size)) {
-        status = plan_at(t, *choice, size, &plan);
+        status = plan_from(t, e->plan, *choice, size, &plan);
         plan.cost = e->plan->cost; /* keeps the measured times */
         status = hy_ranks_agree(t, status);
         if (status == HY_OK) status = change_together(t, &plan);
@@ -154,6 +159,7 @@ static hy_plan_request bound(const hy_engine *e, uint64_t device_cap, uint64_t h
     const hy_plan_choice *c = &e->plan->choice;
     hy_plan_request out = hy_plan_request_keeping(&e->request, e->plan);
     out.fixed.split = (hy_step_split){c->batch, c->accum, c->loss_chunks, c->mlp_chunks};
+    out.area = 0; /* decided anew */
     out.device_cap = device_cap;
     out.host_cap = host_cap;
     out.host_held = hy_engine_reserved(e, HY_PINNED) + hy_engine_reserved(e, HY_HOST);

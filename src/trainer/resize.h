@@ -10,8 +10,10 @@ int64_t hy_next_batch(const hy_trainer *t, int64_t from, int direction, int64_t 
 int64_t hy_smaller_batch(const hy_trainer *t); /* than the present one */
 /* After a run had to shrink: the micro-batch grows back later each time. */
 void hy_trainer_back_off(hy_trainer *t);
-/* The plan with micro-batches of this size. */
+/* The plan with micro-batches of this size; smaller ones without room for answers. */
 hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out);
+/* From the next change on, plans leave no room for answers (plan/answers.c): memory is short. */
+void hy_trainer_give_up_room(hy_trainer *t);
 /* Whether layers recompute everything. */
 bool hy_recomputes_all(const hy_plan_choice *choice);
 /* From now on layers recompute everything: the same bits in less memory. */

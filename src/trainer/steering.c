@@ -111,6 +111,7 @@ static hy_status use_less(hy_trainer *t, const vote *v) {
                          : t->engine->device.backend->facts.is_gpu ? "device memory is low"
                                                                    : "memory is low";
     hy_trainer_back_off(t);
+    hy_trainer_give_up_room(t);
     if (v->batch > 0) return hy_trainer_resize(t, v->batch, reason);
     if (!hy_recomputes_all(&t->engine->plan->choice)) return hy_trainer_recompute_all(t, reason);
     if (v->cap < 0 || t->steering.has_replanned) return HY_OK;

@@ -4,9 +4,9 @@
  * The weights are the 16-row operand of mma.sync and 8 tokens its columns, so a column of the
  * result depends on its own token only. The order of sums is that of this file whatever M is: K is
  * cut into chunks of HY_ROWS_CHUNK, chunks into HY_ROWS_SLICES slices that differ by at most one
- * chunk. A slice is summed chunk by chunk, then the slices from the first to the last. How many tokens and weights a
- * block takes, and whether its warps share the slices or take all of them in turn, does not change
- * that order: hy_rows_shape is chosen for speed alone.
+ * chunk. A slice is summed chunk by chunk, then the slices from the first to the last. How many
+ * tokens and weights a block takes, and whether its warps share the slices or take all of them in
+ * turn, does not change that order: hy_rows_shape is chosen for speed alone.
  *
  * In an mma, a lane multiplies four numbers of a row. The lane's numbers of a chunk are 32 that are
  * next to each other, for weights and tokens alike: the order within a chunk is the same for all
@@ -505,9 +505,11 @@ template <template <typename, int> class W, typename T>
 static hy_status hy_rows_choose(const hy_cuda_run *run, const hy_rows_call &c) {
     int64_t tiles = hy_ceil_div(c.M, 64), rows = c.N * tiles;
     int64_t card = run->cuda->card.multiprocessors;
-    bool has_clusters = run->cuda->card.code >= 90;
+    bool has_clusters = run->cuda->card.code >= 90, is_small = rows < 64 * card;
+    /* Eight blocks of 96 KB have room in every part of the card. */
+    bool has_large = has_clusters && run->cuda->card.shared_bytes >= 200 * 1024;
     if constexpr (W<T, 1>::PIECES == 1) { /* nf4: its decoding takes more time than its bytes */
-        if (c.M <= 8 && rows < 64 * card)
+        if (c.M <= 8 && is_small)
             return hy_rows_launch<hy_rows_shape<1, 1, 1, 8, 3>, W, T>(run, c);
         if (c.M <= 8) return hy_rows_launch<hy_rows_shape<1, 2, 1, 4, 2>, W, T>(run, c);
     }
@@ -515,15 +517,17 @@ static hy_status hy_rows_choose(const hy_cuda_run *run, const hy_rows_call &c) {
         return hy_rows_launch<hy_rows_shape<1, 1, 1, 8, 2>, W, T>(run, c);
     if (c.M <= 8) return hy_rows_launch<hy_rows_shape<1, 1, 1, 4, 3>, W, T>(run, c);
     if (c.M <= 16) return hy_rows_launch<hy_rows_shape<2, 1, 1, 4, 3>, W, T>(run, c);
-    if (c.M <= 32 && (rows >= 64 * card || !has_clusters))
-        return hy_rows_launch<hy_rows_shape<4, 1, 4, 1, 3>, W, T>(run, c);
+    if (c.M <= 32 && !is_small) return hy_rows_launch<hy_rows_shape<4, 1, 4, 1, 3>, W, T>(run, c);
+    if (c.M <= 32 && !has_clusters)
+        return hy_rows_launch<hy_rows_shape<4, 1, 2, 1, 3>, W, T>(run, c);
     if (c.M <= 32) return hy_rows_launch<hy_rows_shape<4, 1, 2, 2, 3, 2>, W, T>(run, c);
-    if (has_clusters && rows <= 12 * card)
+    if (has_large && rows <= 12 * card)
         return hy_rows_launch<hy_rows_shape<8, 1, 4, 1, 3, 8>, W, T>(run, c);
-    if (has_clusters && rows < 32 * card)
-        return hy_rows_launch<hy_rows_shape<8, 1, 4, 1, 3, 4>, W, T>(run, c);
-    if (has_clusters && rows < 64 * card)
+    if (has_large && is_small && rows >= 32 * card)
         return hy_rows_launch<hy_rows_shape<8, 1, 4, 1, 2, 8>, W, T>(run, c);
+    if (has_clusters && is_small)
+        return hy_rows_launch<hy_rows_shape<8, 1, 4, 1, 3, 4>, W, T>(run, c);
+    if (is_small) return hy_rows_launch<hy_rows_shape<8, 1, 2, 1, 3>, W, T>(run, c);
     /* Blocks of 128 weights take almost twice as long as blocks of 64, unless fewer follow one
      * another; two run at once on a multiprocessor. */
     int64_t of_64 = hy_ceil_div(rows, 128 * card), of_128 = hy_ceil_div(rows, 256 * card);
