@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "reward_rows.h"
+#include "trainer/resize.h"
 
 /* ---- learning -------------------------------------------------------------------------------- */
 
@@ -100,6 +101,32 @@ START_TEST(room_for_answers_changes_no_bit) {
         hy_trainer_destroy(t);
     }
     ck_assert_int_gt(with_room, 0);
+}
+END_TEST
+
+/* Smaller micro-batches because memory is short leave no room, so they do free memory. */
+START_TEST(room_for_answers_is_given_up_when_memory_is_short) {
+    static const char *const limits[] = {"900k", "1000k", "1100k", "1200k", "1400k"};
+    reward_step steps[2];
+    int tried = 0;
+    for (int i = 0; i < 5; i++) {
+        hy_plan smaller;
+        hy_trainer *t = small_trainer(REWARDS_RUN, "none", NULL,
+                                      REWARDED(LETTERS, DEEP, "max_gpu_mem", limits[i]));
+        uint64_t before = facts_of(t).vram_bytes;
+        if (has_room_for_answers(t)) {
+            must(hy_trainer_work_at(t, 1, &smaller));
+            ck_assert_uint_eq(smaller.area, 0);
+            hy_trainer_give_up_room(t);
+            must(hy_trainer_resize(t, 1, "a test"));
+            ck_assert_uint_eq(t->engine->plan->area, 0);
+            ck_assert_uint_lt(facts_of(t).vram_bytes, before);
+            next_rewards(t, 2, steps);
+            tried++;
+        }
+        hy_trainer_destroy(t);
+    }
+    ck_assert_int_gt(tried, 0);
 }
 END_TEST
 
@@ -352,6 +379,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, decoder_and_training_agree);
     tcase_add_test(cases, the_number_of_streams_changes_no_bit);
     tcase_add_test(cases, room_for_answers_changes_no_bit);
+    tcase_add_test(cases, room_for_answers_is_given_up_when_memory_is_short);
     tcase_add_loop_test(cases, places_and_recompute_change_no_bit, 0, 2);
     tcase_add_test(cases, micro_batches_weigh_answers_alike);
     tcase_add_loop_test(cases, a_killed_run_resumes_bit_for_bit, 0, 5);
