@@ -95,7 +95,7 @@ show_failure() { # PROGRAM|SUITE.sh STATUS
 rm -f "$logs"/*.result
 running=0
 # Long ones first, so that none is left alone at the end: those named here, other suites, programs.
-long=(cli test_engine_exact test_oom test_own_ranks adapter_value python all test_steering test_ranks_frozen
+long=(cli cli_runs test_engine_exact test_oom test_own_ranks adapter_value python all test_steering test_ranks_frozen
     test_ranks_steering test_predict test_engine_limits test_selftest test_optimizer_run test_trainer_card)
 first=()
 suites=()
