@@ -261,6 +261,10 @@ int32_t hy_rollout_streams(const hy_settings *s, bool is_gpu) {
     return (int32_t)(most < HY_STREAMS_MOST ? most : HY_STREAMS_MOST);
 }
 
+int32_t hy_rollout_context(const hy_settings *s, int32_t most) {
+    return s->train.seq_len < most ? (int32_t)s->train.seq_len + 1 : most;
+}
+
 bool hy_settings_reference_is_inline(const hy_settings *s) {
     /* Adapters that were trained before are a part of the model before this training. */
     bool has_only_adapters = s->lora.lora && !strcmp(s->lora.lora_modules, "none") &&

@@ -54,6 +54,8 @@ hy_divergence_limits hy_limits_from_settings(const hy_settings *settings);
 hy_loss hy_loss_from_settings(const hy_settings *settings);
 /* The answers that a rollout of task grpo generates at once if there is room. */
 int32_t hy_rollout_streams(const hy_settings *settings, bool is_gpu);
+/* The tokens of a prompt and its answer, at most; `most`: the model's context. */
+int32_t hy_rollout_context(const hy_settings *settings, int32_t most);
 /* Is its reference computed with each micro-batch? False also if there is none. */
 bool hy_settings_reference_is_inline(const hy_settings *settings);
 

@@ -15,10 +15,6 @@
 #include "generate/fit.h"
 #include "generate/schedule.h"
 
-/* A token with weights from host memory takes about as long as this many with weights on the
- * device. */
-#define COPY_GAIN 16
-
 /* An answer that is being generated; its arrays are kept for later rollouts. */
 typedef struct growing {
     hy_rollout_answer answer;
@@ -81,7 +77,7 @@ static hy_status make_decoder(hy_rollout *r, uint64_t idle, uint64_t weights) {
                                        .is_unprepared = true};
     if (weights > 0 && weights < idle) HY_TRY(fit(r, &wanted, idle - weights));
     r->copies =
-        r->decoder && hy_batch_decoder_facts(r->decoder)->streams * COPY_GAIN >= wanted.streams;
+        r->decoder && hy_batch_decoder_facts(r->decoder)->streams * HY_COPY_GAIN >= wanted.streams;
     if (!r->copies) HY_TRY(fit(r, &wanted, idle));
     if (!r->decoder) {
         wanted.streams = 1;

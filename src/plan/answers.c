@@ -19,8 +19,6 @@
 #define READ_SHARE 0.5
 /* A plan with more room takes at most this share of the time. */
 #define WORTH 0.97
-/* Weights are copied if at least one in so many answers fits beside them (generate/rollout.c). */
-#define COPY_GAIN 16
 
 /* What a rollout of a plan needs. */
 typedef struct answering {
@@ -43,10 +41,9 @@ static int64_t positions(const hy_settings *s, int64_t streams) {
 static hy_status size_decoder(const hy_plan_request *r, const hy_plan *plan, answering *out) {
     const hy_settings *s = r->settings;
     int32_t streams = hy_rollout_streams(s, r->backend->facts.is_gpu);
-    int64_t context = s->train.seq_len + 1, most = r->model->shape.context;
     hy_batch_decoder *decoder;
     hy_batch_decoder_options options = {.streams = streams,
-                                        .context = (int32_t)(context < most ? context : most),
+                                        .context = hy_rollout_context(s, r->model->shape.context),
                                         .tokens = positions(s, streams),
                                         .dtype = plan->types.of[HY_FULL],
                                         .is_unprepared = true};
@@ -99,7 +96,7 @@ static double answers_at_once(const answering *a, double room, double *streams) 
 static double seconds_of(const answering *a, const hy_rates *rates, uint64_t area) {
     double streams, copy = (double)a->copied / rates->copy_up;
     double count = answers_at_once(a, (double)area - (double)a->copied, &streams);
-    bool copies = a->copied > 0 && streams * COPY_GAIN >= a->streams;
+    bool copies = a->copied > 0 && streams * HY_COPY_GAIN >= a->streams;
     if (!copies) count = answers_at_once(a, (double)area, &streams);
     double cache = count / a->streams * (double)a->caches / 2;
     double read = ((double)a->weights + cache) / (READ_SHARE * rates->device_bandwidth);

@@ -171,6 +171,9 @@ hy_status hy_plan_make(const hy_plan_request *request, hy_plan *plan, hy_plan_fa
 /* The same plan with the least device memory, at the level of `plan`: until a caller's passes are
  * measured. */
 hy_status hy_plan_make_lean(const hy_plan_request *request, hy_plan *plan, hy_plan_facts *facts);
+/* A token with weights from host memory takes about as long as this many with weights on the device:
+ * a rollout copies them if at least one in so many of its answers fits beside the copy. */
+#define HY_COPY_GAIN 16
 /* answers.c: for task grpo, a plan with room for answers if that saves time, at the level of `plan`,
  * which is the fastest without. */
 hy_status hy_plan_answers(const hy_plan_request *request, const hy_rates *rates, hy_plan *plan,

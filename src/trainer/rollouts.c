@@ -111,11 +111,10 @@ static hy_status open_journal(hy_rollouts *r, const hy_trainer *t) {
 static hy_status open_all(hy_rollouts *r, hy_trainer *t) {
     const hy_settings *s = t->settings;
     bool is_gpu = t->engine->device.backend->facts.is_gpu;
-    hy_rollout_options options = {.context = (int32_t)s->train.seq_len + 1,
+    int32_t most = t->engine->model->shape.context;
+    hy_rollout_options options = {.context = hy_rollout_context(s, most),
                                   .streams = hy_rollout_streams(s, is_gpu),
                                   .codec = &r->codec};
-    if (options.context > t->engine->model->shape.context)
-        options.context = t->engine->model->shape.context;
     HY_TRY(open_codec(r, t));
     HY_TRY(hy_rollout_create(t->engine, &options, &r->rollout));
     HY_TRY(open_rewards(r, t));
