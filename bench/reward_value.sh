@@ -11,8 +11,8 @@
 #   bench/reward_value.sh [--size small|lab] [--device cuda|cpu] [--seeds 3] [--steps N] [--lr X] [--out FOLDER]
 #                         [--part gain|predicted|all]
 #
-# small: 0.8M parameters, minutes on a CPU. lab: 107M parameters, for a card. HYBRID_BIN names another folder of
-# programs.
+# small: 0.8M parameters, an hour or more on two cores. lab: 107M parameters, for a card. HYBRID_BIN names another
+# folder of programs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 programs=${HYBRID_BIN:-$here/build/bin}
@@ -34,6 +34,20 @@ while [ $# -gt 0 ]; do
     esac
     shift 2
 done
+case $size in
+small | lab) ;;
+*)
+    echo "reward_value: --size $size; accepted: small, lab" >&2
+    exit 2
+    ;;
+esac
+case $part in
+gain | predicted | all) ;;
+*)
+    echo "reward_value: --part $part; accepted: gain, predicted, all" >&2
+    exit 2
+    ;;
+esac
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 out=${out:-$work}
