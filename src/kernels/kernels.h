@@ -66,9 +66,10 @@ typedef enum hy_op_kind {
 
     /* rmsnorm of every q and k head of a packed qkv row, times norm_offset + weight; v is copied
      * (Qwen3). With is_whole, all q heads are normed together, and all k heads (OLMo 2): wq (H D),
-     * wk (K D), rstd (N,2). */
+     * wk (K D), rstd (N,2). With has_gates (Qwen3.5; excludes is_whole), qkv is (N,(2H+2K)D): each q
+     * head is followed by its gate, D numbers that are left out; in dqkv they stay as they are. */
     HY_OP_HEAD_NORM,     /* qkv (N,(H+2K)D)  wq (D)  wk (D)  out (N,(H+2K)D)  rstd (N,H+K) */
-    HY_OP_HEAD_NORM_BWD, /* dout  qkv  wq  wk  rstd  dqkv (may be dout)  dwq?+  dwk?+ */
+    HY_OP_HEAD_NORM_BWD, /* dout  qkv  wq  wk  rstd  dqkv* (may be dout)  dwq?+  dwk?+ */
 
     /* Rotates pairs (i, i + R/2) of the first R elements of each q and k head in place; R is
      * heads.rotary, or D. query: q heads are then multiplied by query[position]. `inverse` rotates
@@ -96,6 +97,44 @@ typedef enum hy_op_kind {
      * and then joined in order: so a sequence has the same bits whatever the others are. */
     HY_OP_ATTENTION_CACHED, /* qkv (B T,(H+2K)D)  cache (blocks,X,2K D)*  out (B T,H D)  sinks (H)?
                                first (B) i32  blocks (B,W) i32 */
+
+    /* Causal convolution of each column over J tokens, the last one the row itself, then silu:
+     * y = silu(sum over j of weight[c][j] x[n - J + 1 + j][c]). Tokens of other documents and other
+     * sequences count as 0; doc_starts as for attention. */
+    HY_OP_CONV,     /* x (N,C)  weight (C,J)  doc_starts (N) i32?  y (N,C) */
+    HY_OP_CONV_BWD, /* dy  x  weight  doc_starts?  dx (N,C)  dweight (C,J)?+ */
+    /* As above for the next T tokens of sequences whose last J - 1 rows of x are kept, the oldest
+     * first: those of sequence b in state[slots[b]]. They count as 0 if first[b] is 0. A sequence
+     * with first < 0 is idle: its state stays as it is, its rows of y are undefined. */
+    HY_OP_CONV_CACHED, /* x (B T,C)  weight (C,J)  state (slots,J-1,C)*  y (B T,C)  first (B) i32
+                          slots (B) i32 */
+
+    /* The gated delta rule (Qwen3.5). A head has a state S (Dk,Dv), 0 before the first token of a
+     * document; the tokens of a document are its steps:
+     *     S = decay S + k (strength (v - (decay S)' k))'     out = S' q / sqrt(Dk)
+     *     decay = exp(-exp(a_log) softplus(a + dt_bias))     strength = sigmoid(b)
+     * A row of qkv has the Hk query heads (Dk each), the Hk key heads, then the H value heads (Dv);
+     * H is a multiple of Hk, and value head h uses query and key h / (H / Hk). Each query and key is
+     * first divided by sqrt(its square sum + HY_DELTA_EPS). A row of gates has b of all heads, then a
+     * of all heads. doc_starts as for attention. */
+    HY_OP_DELTA,     /* qkv (N,2 Hk Dk + H Dv)  gates (N,2H)  a_log (H)  dt_bias (H)
+                        doc_starts (N) i32?  out (N,H Dv) */
+    HY_OP_DELTA_BWD, /* dout  qkv  gates  a_log  dt_bias  doc_starts?  dqkv  dgates  da_log (H)?+
+                        ddt_bias (H)?+ */
+    /* As above for the next T tokens of sequences with states: that of sequence b is
+     * state[slots[b]]. It counts as 0 if first[b] is 0. A sequence with first < 0 is idle: its state
+     * stays as it is, its rows of out are undefined. A sequence has the same bits whatever the
+     * others are. */
+    HY_OP_DELTA_CACHED, /* qkv (B T,..)  gates (B T,2H)  a_log (H)  dt_bias (H)
+                           state (slots,H,Dk,Dv) fp32*  out (B T,H Dv)  first (B) i32
+                           slots (B) i32 */
+
+    /* Gates H heads of D numbers: y = x sigmoid(gate), or with weight
+     * y = x rstd weight silu(gate), rstd = 1 / rms of the head (attr.gate.eps). The gate of head h is
+     * in columns [column + h stride, .. + D) of its rows; other columns of dgate stay as they are.
+     * dx may be dy. */
+    HY_OP_GATE,     /* x (N,H D)  gate (N,X)  weight (D)?  y (N,H D)  rstd (N,H)?: with weight */
+    HY_OP_GATE_BWD, /* dy  x  gate  weight?  rstd?  dx (N,H D)  dgate (N,X)*  dweight (D)?+ */
 
     /* The activation function is attr.act.kind: by default gelu in its tanh form here, and silu for
      * the gate of swiglu. */
@@ -314,6 +353,64 @@ enum {
     HY_ATTENTION_CACHED_FIRST,
     HY_ATTENTION_CACHED_BLOCKS
 };
+enum { HY_CONV_X, HY_CONV_WEIGHT, HY_CONV_DOC_STARTS, HY_CONV_Y };
+enum {
+    HY_CONV_BWD_DY,
+    HY_CONV_BWD_X,
+    HY_CONV_BWD_WEIGHT,
+    HY_CONV_BWD_DOC_STARTS,
+    HY_CONV_BWD_DX,
+    HY_CONV_BWD_DWEIGHT
+};
+enum {
+    HY_CONV_CACHED_X,
+    HY_CONV_CACHED_WEIGHT,
+    HY_CONV_CACHED_STATE,
+    HY_CONV_CACHED_Y,
+    HY_CONV_CACHED_FIRST,
+    HY_CONV_CACHED_SLOTS
+};
+enum {
+    HY_DELTA_QKV,
+    HY_DELTA_GATES,
+    HY_DELTA_A_LOG,
+    HY_DELTA_DT_BIAS,
+    HY_DELTA_DOC_STARTS,
+    HY_DELTA_OUT
+};
+enum {
+    HY_DELTA_BWD_DOUT,
+    HY_DELTA_BWD_QKV,
+    HY_DELTA_BWD_GATES,
+    HY_DELTA_BWD_A_LOG,
+    HY_DELTA_BWD_DT_BIAS,
+    HY_DELTA_BWD_DOC_STARTS,
+    HY_DELTA_BWD_DQKV,
+    HY_DELTA_BWD_DGATES,
+    HY_DELTA_BWD_DA_LOG,
+    HY_DELTA_BWD_DDT_BIAS
+};
+enum {
+    HY_DELTA_CACHED_QKV,
+    HY_DELTA_CACHED_GATES,
+    HY_DELTA_CACHED_A_LOG,
+    HY_DELTA_CACHED_DT_BIAS,
+    HY_DELTA_CACHED_STATE,
+    HY_DELTA_CACHED_OUT,
+    HY_DELTA_CACHED_FIRST,
+    HY_DELTA_CACHED_SLOTS
+};
+enum { HY_GATE_X, HY_GATE_GATE, HY_GATE_WEIGHT, HY_GATE_Y, HY_GATE_RSTD };
+enum {
+    HY_GATE_BWD_DY,
+    HY_GATE_BWD_X,
+    HY_GATE_BWD_GATE,
+    HY_GATE_BWD_WEIGHT,
+    HY_GATE_BWD_RSTD,
+    HY_GATE_BWD_DX,
+    HY_GATE_BWD_DGATE,
+    HY_GATE_BWD_DWEIGHT
+};
 enum { HY_GELU_X, HY_GELU_Y, HY_GELU_LARGEST };
 enum { HY_GELU_BWD_DY, HY_GELU_BWD_X, HY_GELU_BWD_DX, HY_GELU_BWD_LARGEST };
 enum { HY_SWIGLU_GATE_UP, HY_SWIGLU_Y, HY_SWIGLU_LARGEST };
@@ -401,7 +498,7 @@ enum { HY_COLLECT_FULL, HY_COLLECT_B };
 enum { HY_DROPOUT_X, HY_DROPOUT_SEED, HY_DROPOUT_Y, HY_DROPOUT_C };
 enum { HY_ADD_PARTS_OWN, HY_ADD_PARTS_PARTS, HY_ADD_PARTS_OUT };
 
-#define HY_OP_TENSORS 9
+#define HY_OP_TENSORS 10
 
 /* Positions whose keys cached attention sums before it joins them. */
 #define HY_KEY_RANGE 256
@@ -417,7 +514,19 @@ typedef struct hy_heads_attr {
     int32_t rotary;    /* rope: elements of a head that are rotated, an even number; 0: all */
     float softcap;     /* attention; 0: none */
     float norm_offset; /* head norm: added to the weights */
+    bool has_gates;    /* head norm: each q head is followed by its gate */
 } hy_heads_attr;
+
+/* delta: the layout of a row */
+typedef struct hy_delta_attr {
+    int32_t batch, seq;
+    int32_t key_heads, heads;   /* Hk, H */
+    int32_t key_dim, value_dim; /* Dk, Dv: at most HY_DELTA_DIM_MAX */
+} hy_delta_attr;
+
+#define HY_DELTA_EPS 1e-6f
+#define HY_DELTA_DIM_MAX 256
+#define HY_CONV_TAPS_MAX 8
 
 /* Activation functions. */
 typedef enum hy_act {
@@ -504,6 +613,15 @@ typedef struct hy_op_attr {
             bool has_few_rows; /* the time of a row counts; sums may have another order */
         } norm;
         hy_heads_attr heads;
+        hy_delta_attr delta;
+        struct {
+            int32_t seq; /* T */
+        } conv;
+        struct {
+            int32_t heads, head_dim; /* H, D */
+            int32_t column, stride;  /* of the gates in a row */
+            float eps;
+        } gate;
         struct {
             int32_t seq; /* T: row n is at position n mod T of its sequence */
             float scale; /* of the rows of wte; 0: 1 */

@@ -31,7 +31,8 @@ enum {
 /* Shapes: one letter is the number of elements; two are rows (all leading dimensions) and columns.
  * "*" accepts any shape; "=" the same number of elements as the first tensor. Letters set by
  * attributes: P (H+2K)D, Q H D, H heads, U and W the weights of the norm of q and k, I the
- * statistics of a row, L B H T, R B T, B the sequences. Others are as in tensor.h; G is 2F, X the
+ * statistics of a row, L B H T, R B T, B the sequences, Z two gates per head; A the columns of qkv
+ * that head norm reads. Others are as in tensor.h; G is 2F, X the
  * rows of a table of positions. */
 typedef struct tensor_rule {
     const char *name;
@@ -77,11 +78,11 @@ static const op_rule rules[HY_OP_COUNT] = {
                          IN_OPT("residual", "NC", REAL), OUT("dx", "NC", REAL),
                          OUT_OPT("dweight", "C", REAL), OUT_OPT("dbias", "C", REAL)}},
     [HY_OP_HEAD_NORM] = {"head norm",
-                         {IN("qkv", "NP", REAL), IN("wq", "U", REAL), IN("wk", "W", REAL),
+                         {IN("qkv", "NA", REAL), IN("wq", "U", REAL), IN("wk", "W", REAL),
                           OUT("out", "NP", REAL), OUT("rstd", "NI", F32)}},
     [HY_OP_HEAD_NORM_BWD] = {"head norm backward",
-                             {IN("dout", "NP", REAL), IN("qkv", "NP", REAL), IN("wq", "U", REAL),
-                              IN("wk", "W", REAL), IN("rstd", "NI", F32), OUT("dqkv", "NP", REAL),
+                             {IN("dout", "NP", REAL), IN("qkv", "NA", REAL), IN("wq", "U", REAL),
+                              IN("wk", "W", REAL), IN("rstd", "NI", F32), INOUT("dqkv", "NA", REAL),
                               OUT_OPT("dwq", "U", REAL), OUT_OPT("dwk", "W", REAL)}},
     [HY_OP_ROPE] = {"rope",
                     {INOUT("qkv", "NP", REAL), IN("table", "*", F32), IN_OPT("query", "X", F32),
@@ -99,6 +100,39 @@ static const op_rule rules[HY_OP_COUNT] = {
                                 {IN("qkv", "RP", REAL), INOUT("cache", "*", REAL),
                                  OUT("out", "RQ", REAL), IN_OPT("sinks", "H", REAL),
                                  IN("first", "B", I32), IN("blocks", "BY", I32)}},
+    [HY_OP_CONV] = {"convolution",
+                    {IN("x", "NC", REAL), IN("weight", "CJ", REAL), IN_OPT("doc_starts", "N", I32),
+                     OUT("y", "NC", REAL)}},
+    [HY_OP_CONV_BWD] = {"convolution backward",
+                        {IN("dy", "NC", REAL), IN("x", "NC", REAL), IN("weight", "CJ", REAL),
+                         IN_OPT("doc_starts", "N", I32), OUT("dx", "NC", REAL),
+                         OUT_OPT("dweight", "CJ", REAL)}},
+    [HY_OP_CONV_CACHED] = {"cached convolution",
+                           {IN("x", "NC", REAL), IN("weight", "CJ", REAL),
+                            INOUT("state", "*", REAL), OUT("y", "NC", REAL), IN("first", "B", I32),
+                            IN("slots", "B", I32)}},
+    [HY_OP_DELTA] = {"delta rule",
+                     {IN("qkv", "RP", REAL), IN("gates", "RZ", REAL), IN("a_log", "H", REAL),
+                      IN("dt_bias", "H", REAL), IN_OPT("doc_starts", "R", I32),
+                      OUT("out", "RQ", REAL)}},
+    [HY_OP_DELTA_BWD] = {"delta rule backward",
+                         {IN("dout", "RQ", REAL), IN("qkv", "RP", REAL), IN("gates", "RZ", REAL),
+                          IN("a_log", "H", REAL), IN("dt_bias", "H", REAL),
+                          IN_OPT("doc_starts", "R", I32), OUT("dqkv", "RP", REAL),
+                          OUT("dgates", "RZ", REAL), OUT_OPT("da_log", "H", REAL),
+                          OUT_OPT("ddt_bias", "H", REAL)}},
+    [HY_OP_DELTA_CACHED] = {"cached delta rule",
+                            {IN("qkv", "RP", REAL), IN("gates", "RZ", REAL), IN("a_log", "H", REAL),
+                             IN("dt_bias", "H", REAL), INOUT("state", "*", F32),
+                             OUT("out", "RQ", REAL), IN("first", "B", I32), IN("slots", "B", I32)}},
+    [HY_OP_GATE] = {"gate",
+                    {IN("x", "NQ", REAL), IN("gate", "NX", REAL), IN_OPT("weight", "D", REAL),
+                     OUT("y", "NQ", REAL), OUT_OPT("rstd", "NH", F32)}},
+    [HY_OP_GATE_BWD] = {"gate backward",
+                        {IN("dy", "NQ", REAL), IN("x", "NQ", REAL), IN("gate", "NX", REAL),
+                         IN_OPT("weight", "D", REAL), IN_OPT("rstd", "NH", F32),
+                         OUT("dx", "NQ", REAL), INOUT("dgate", "NX", REAL),
+                         OUT_OPT("dweight", "D", REAL)}},
     [HY_OP_GELU] = {"gelu",
                     {IN("x", "NF", REAL), OUT("y", "NF", REAL), OUT_OPT("largest", "1", F32)}},
     [HY_OP_GELU_BWD] = {"gelu backward",
@@ -355,7 +389,10 @@ static hy_status bind_heads(const hy_op_call *call, int64_t *known) {
                "%s: batch %d, seq %d, heads %d, kv_heads %d, head_dim %d; expected positive "
                "numbers, heads a multiple of kv_heads, head_dim at most 1024",
                hy_op_name(call->kind), a->batch, a->seq, a->heads, a->kv_heads, a->head_dim);
+    HY_FAIL_IF(a->has_gates && a->is_whole, HY_ERR_INPUT,
+               "%s: has_gates and is_whole cannot be combined", hy_op_name(call->kind));
     known['P'] = (H + 2 * K) * D;
+    known['A'] = known['P'] + (a->has_gates ? H * D : 0);
     known['Q'] = H * D;
     known['H'] = H;
     known['U'] = a->is_whole ? H * D : D;
@@ -365,6 +402,54 @@ static hy_status bind_heads(const hy_op_call *call, int64_t *known) {
     known['R'] = B * T;
     known['B'] = B;
     return HY_OK;
+}
+
+static hy_status bind_delta(const hy_op_call *call, int64_t *known) {
+    const hy_delta_attr *a = &call->attr.delta;
+    int64_t B = a->batch, T = a->seq, K = a->key_heads, H = a->heads;
+    int64_t most = HY_DELTA_DIM_MAX, Dk = a->key_dim, Dv = a->value_dim;
+    bool are_positive = B > 0 && T > 0 && K > 0 && H > 0 && Dk > 0 && Dv > 0;
+    HY_FAIL_IF(!are_positive || H % K != 0 || Dk > most || Dv > most, HY_ERR_INPUT,
+               "%s: batch %d, seq %d, key_heads %d, heads %d, key_dim %d, value_dim %d; expected "
+               "positive numbers, heads a multiple of key_heads, key_dim and value_dim at most %d",
+               hy_op_name(call->kind), a->batch, a->seq, a->key_heads, a->heads, a->key_dim,
+               a->value_dim, HY_DELTA_DIM_MAX);
+    known['P'] = 2 * K * Dk + H * Dv;
+    known['Q'] = H * Dv;
+    known['H'] = H;
+    known['Z'] = 2 * H;
+    known['R'] = B * T;
+    known['B'] = B;
+    return HY_OK;
+}
+
+static hy_status bind_gate(const hy_op_call *call, int64_t *known) {
+    int64_t H = call->attr.gate.heads, D = call->attr.gate.head_dim;
+    HY_FAIL_IF(H < 1 || D < 1 || D > 1024, HY_ERR_INPUT,
+               "%s: heads %d, head_dim %d; expected positive numbers, head_dim at most 1024",
+               hy_op_name(call->kind), call->attr.gate.heads, call->attr.gate.head_dim);
+    known['Q'] = H * D;
+    known['H'] = H;
+    known['D'] = D;
+    return HY_OK;
+}
+
+/* The lengths that attributes set. */
+static hy_status bind_attributes(const hy_op_call *call, int64_t *known) {
+    switch (call->kind) {
+    case HY_OP_HEAD_NORM:
+    case HY_OP_HEAD_NORM_BWD:
+    case HY_OP_ROPE:
+    case HY_OP_ATTENTION:
+    case HY_OP_ATTENTION_BWD:
+    case HY_OP_ATTENTION_CACHED: return bind_heads(call, known);
+    case HY_OP_DELTA:
+    case HY_OP_DELTA_BWD:
+    case HY_OP_DELTA_CACHED: return bind_delta(call, known);
+    case HY_OP_GATE:
+    case HY_OP_GATE_BWD: return bind_gate(call, known);
+    default: return HY_OK;
+    }
 }
 
 /* If a tensor shares memory with another, both must have the same type. */
@@ -578,6 +663,61 @@ static hy_status check_cache(const hy_op_call *call) {
                        HY_KEY_RANGE, (long long)width);
 }
 
+/* Tokens of a convolution: its sequences are whole, and a column has few taps. */
+static hy_status check_conv(const hy_op_call *call, int weight) {
+    int64_t N = hy_tensor_height(&call->t[0]), T = call->attr.conv.seq;
+    int64_t taps = hy_tensor_width(&call->t[weight]);
+    HY_FAIL_IF(T < 1 || N % T != 0, HY_ERR_INPUT, "%s: %lld tokens are no sequences of %lld",
+               hy_op_name(call->kind), (long long)N, (long long)T);
+    HY_FAIL_IF(taps < 2 || taps > HY_CONV_TAPS_MAX, HY_ERR_INPUT,
+               "%s: weight has %lld numbers per column, expected 2 to %d", hy_op_name(call->kind),
+               (long long)taps, HY_CONV_TAPS_MAX);
+    return HY_OK;
+}
+
+static hy_status check_conv_cached(const hy_op_call *call) {
+    const hy_tensor *t = call->t, *state = &t[HY_CONV_CACHED_STATE];
+    int64_t C = hy_tensor_width(&t[HY_CONV_CACHED_X]);
+    int64_t kept = hy_tensor_width(&t[HY_CONV_CACHED_WEIGHT]) - 1;
+    int64_t B = hy_tensor_count(&t[HY_CONV_CACHED_FIRST]), T = call->attr.conv.seq;
+    HY_TRY(check_conv(call, HY_CONV_CACHED_WEIGHT));
+    HY_FAIL_IF(hy_tensor_height(&t[HY_CONV_CACHED_X]) != B * T, HY_ERR_INPUT,
+               "cached convolution: x has %lld rows, expected %lld sequences of %lld",
+               (long long)hy_tensor_height(&t[HY_CONV_CACHED_X]), (long long)B, (long long)T);
+    if (state->ndim == 3 && state->shape[1] == kept && state->shape[2] == C) return HY_OK;
+    return wrong_shape(call, HY_CONV_CACHED_STATE, "(slots, %lld, %lld)", (long long)kept,
+                       (long long)C);
+}
+
+static hy_status check_delta_cached(const hy_op_call *call) {
+    const hy_delta_attr *a = &call->attr.delta;
+    const hy_tensor *s = &call->t[HY_DELTA_CACHED_STATE];
+    if (s->ndim == 4 && s->shape[1] == a->heads && s->shape[2] == a->key_dim &&
+        s->shape[3] == a->value_dim) {
+        return HY_OK;
+    }
+    return wrong_shape(call, HY_DELTA_CACHED_STATE, "(slots, %d, %d, %d)", a->heads, a->key_dim,
+                       a->value_dim);
+}
+
+static hy_status check_gate(const hy_op_call *call, int gate, int weight, int rstd) {
+    int64_t H = call->attr.gate.heads, D = call->attr.gate.head_dim;
+    int64_t column = call->attr.gate.column, stride = call->attr.gate.stride;
+    int64_t X = hy_tensor_width(&call->t[gate]);
+    HY_FAIL_IF(column < 0 || stride < D || column + (H - 1) * stride + D > X, HY_ERR_INPUT,
+               "%s: gates of %lld heads of %lld numbers from column %lld on, %lld apart, are not "
+               "in a row of %lld",
+               hy_op_name(call->kind), (long long)H, (long long)D, (long long)column,
+               (long long)stride, (long long)X);
+    if (!call->t[weight].data || call->t[rstd].data) return HY_OK;
+    return refuse(call, rstd, "is missing; it is required with weight");
+}
+
+static hy_status check_gate_bwd(const hy_op_call *call) {
+    HY_TRY(check_alias(call, HY_GATE_BWD_DY, HY_GATE_BWD_DX));
+    return check_gate(call, HY_GATE_BWD_GATE, HY_GATE_BWD_WEIGHT, HY_GATE_BWD_RSTD);
+}
+
 static hy_status check_swiglu(const hy_op_call *call, int gate_up, int y) {
     int64_t F = hy_tensor_width(&call->t[y]);
     HY_TRY(check_act(call));
@@ -702,6 +842,12 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_ATTENTION: return check_softcap(call, call->attr.heads.softcap);
     case HY_OP_ATTENTION_BWD: return check_attention_bwd(call);
     case HY_OP_ATTENTION_CACHED: return check_cache(call);
+    case HY_OP_CONV: return check_conv(call, HY_CONV_WEIGHT);
+    case HY_OP_CONV_BWD: return check_conv(call, HY_CONV_BWD_WEIGHT);
+    case HY_OP_CONV_CACHED: return check_conv_cached(call);
+    case HY_OP_DELTA_CACHED: return check_delta_cached(call);
+    case HY_OP_GATE: return check_gate(call, HY_GATE_GATE, HY_GATE_WEIGHT, HY_GATE_RSTD);
+    case HY_OP_GATE_BWD: return check_gate_bwd(call);
     case HY_OP_GELU: HY_TRY(check_act(call)); return check_alias(call, HY_GELU_X, HY_GELU_Y);
     case HY_OP_GELU_BWD:
         HY_TRY(check_act(call));
@@ -746,8 +892,7 @@ hy_status hy_op_check(const hy_op_call *call) {
     int64_t known[128] = {['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['8'] = 8};
     HY_FAIL_IF((unsigned)call->kind >= HY_OP_COUNT, HY_ERR_INPUT,
                "op kind %d does not exist, expected 0 to %d", (int)call->kind, HY_OP_COUNT - 1);
-    bool has_heads = call->kind >= HY_OP_HEAD_NORM && call->kind <= HY_OP_ATTENTION_CACHED;
-    if (has_heads) HY_TRY(bind_heads(call, known));
+    HY_TRY(bind_attributes(call, known));
     for (int i = 0; i < HY_OP_TENSORS; i++) HY_TRY(check_tensor(call, i, known));
     return check_rules_of_kind(call);
 }
