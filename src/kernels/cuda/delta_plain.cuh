@@ -26,7 +26,9 @@ typedef struct hy_plain_args {
 struct hy_plain_token {
     int64_t q, k, v;  /* first element */
     float of_q, of_k; /* 1 / length; of_q also times scale */
-    float decay, strength;
+    float
+        loss; /* decay - 1: near 0, where the rounding of decay would be the same for many tokens */
+    float strength;
     bool is_first; /* of its document */
 };
 
@@ -55,7 +57,7 @@ __device__ __forceinline__ hy_plain_token hy_plain_take(const hy_plain_args &p, 
     token.of_q = g.scale / sqrtf(hy_plain_sum(of_q) + HY_DELTA_EPS);
     token.of_k = 1.0f / sqrtf(hy_plain_sum(of_k) + HY_DELTA_EPS);
     hy_delta_gate gate = hy_delta_gate_of(g, row, h);
-    token.decay = expf(hy_delta_log_decay(gate.a, gate.a_log, gate.dt_bias));
+    token.loss = expm1f(hy_delta_log_decay(gate.a, gate.a_log, gate.dt_bias));
     token.strength = hy_delta_sigmoid(gate.b);
     token.is_first = hy_delta_start(g, row, t) == t;
     return token;
@@ -69,7 +71,7 @@ __device__ __forceinline__ float hy_plain_step(const hy_plain_args &p, const hy_
     int part = threadIdx.x % 8;
     HY_EACH(i, ROWS) {
         int key = part + 8 * i;
-        state[i] = token.is_first ? 0.0f : state[i] * token.decay;
+        state[i] = token.is_first ? 0.0f : state[i] + state[i] * token.loss;
         if (key < p.g.Dk) read += state[i] * hy_load_any(p.qkv, token.k + key, p.type);
     }
     float error = v - hy_plain_sum(read) * token.of_k, written = token.strength * error;
@@ -162,12 +164,13 @@ __device__ __forceinline__ void hy_plain_back(const hy_plain_args &p, const hy_p
                                               float *of_gates) {
     const hy_delta_args &g = p.g;
     int lane = threadIdx.x % 32, part = lane % 8;
-    float decay = token.is_first ? 0.0f : token.decay, read = 0, written = 0, of_decay = 0;
+    float loss = token.is_first ? -1.0f : token.loss, read = 0, written = 0, of_decay = 0;
     HY_EACH(i, ROWS) {
         int key = part + 8 * i;
         if (key >= g.Dk) continue;
         float k = hy_load_any(p.qkv, token.k + key, p.type) * token.of_k;
-        read += decay * before[i * HY_PLAIN_THREADS] * k;
+        float state = before[i * HY_PLAIN_THREADS];
+        read += (state + state * loss) * k;
         grad[i] += hy_load_any(p.qkv, token.q + key, p.type) * token.of_q * dout;
         written += grad[i] * k;
     }
@@ -176,14 +179,15 @@ __device__ __forceinline__ void hy_plain_back(const hy_plain_args &p, const hy_p
     *dv = back;
     HY_EACH(i, ROWS) {
         int key = part + 8 * i;
-        float state = decay * before[i * HY_PLAIN_THREADS], q = 0, k = 0;
+        float state = before[i * HY_PLAIN_THREADS], q = 0, k = 0;
+        state += state * loss;
         if (key < g.Dk) {
             k = hy_load_any(p.qkv, token.k + key, p.type) * token.of_k;
             q = (state + k * by) * dout;
             float sum = grad[i] * by - state * back;
             grad[i] -= k * back;
             of_decay += grad[i] * state;
-            grad[i] *= decay;
+            grad[i] += grad[i] * loss;
             k = sum;
         }
         q = hy_plain_columns(q) * token.of_q;
@@ -339,7 +343,7 @@ __global__ void __launch_bounds__(HY_DECODE_THREADS) hy_delta_decode(hy_plain_ar
     of_q = hy_warp_sum(of_q), of_k = hy_warp_sum(of_k), both = hy_warp_sum(both);
     if (lane == 0) dots[warp][0] = of_q, dots[warp][1] = of_k, dots[warp][2] = both;
     hy_delta_gate gate = hy_delta_gate_of(g, b, h);
-    float decay = expf(hy_delta_log_decay(gate.a, gate.a_log, gate.dt_bias));
+    float loss = expm1f(hy_delta_log_decay(gate.a, gate.a_log, gate.dt_bias));
     float strength = hy_delta_sigmoid(gate.b);
     __syncthreads();
     of_q = dots[0][0] + dots[1][0] + dots[2][0] + dots[3][0];
@@ -351,7 +355,8 @@ __global__ void __launch_bounds__(HY_DECODE_THREADS) hy_delta_decode(hy_plain_ar
     HY_EACH(i, ROWS) {
         int key = line + 32 * i;
         float by_k = key < g.Dk ? k[key] : 0.0f, by_q = key < g.Dk ? q[key] : 0.0f;
-        state[i].x *= decay, state[i].y *= decay, state[i].z *= decay, state[i].w *= decay;
+        state[i].x += state[i].x * loss, state[i].y += state[i].y * loss;
+        state[i].z += state[i].z * loss, state[i].w += state[i].w * loss;
         sums[0] += state[i].x * by_k, sums[1] += state[i].y * by_k;
         sums[2] += state[i].z * by_k, sums[3] += state[i].w * by_k;
         sums[4] += state[i].x * by_q, sums[5] += state[i].y * by_q;
