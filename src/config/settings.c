@@ -232,7 +232,8 @@ static const hy_setting table[] = {
         HY_ARCH_QWEN3, "gemma2", HY_ARCH_GEMMA2, "gemma3_text", HY_ARCH_GEMMA3, "olmo2",
         HY_ARCH_OLMO2, "olmo3", HY_ARCH_OLMO3, "gpt_neox", HY_ARCH_NEOX, "phi3", HY_ARCH_PHI3,
         "smollm3", HY_ARCH_SMOLLM3, "granite", HY_ARCH_GRANITE, "granitemoehybrid",
-        HY_ARCH_GRANITE4, "ministral3", HY_ARCH_MINISTRAL3, "starcoder2", HY_ARCH_STARCODER2)},
+        HY_ARCH_GRANITE4, "ministral3", HY_ARCH_MINISTRAL3, "starcoder2", HY_ARCH_STARCODER2,
+        "qwen3_5_text", HY_ARCH_QWEN35)},
     {TEXT(shape.arch_options, "--arch-options",
           "a JSON object such as {\"attn_logit_softcapping\": 50}", "",
           "Options of the architecture beyond these settings, with the names that config.json uses "

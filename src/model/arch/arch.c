@@ -25,6 +25,7 @@ static const hy_family *const families[HY_ARCH_COUNT] = {
     [HY_ARCH_GRANITE4] = &hy_granite4,
     [HY_ARCH_MINISTRAL3] = &hy_ministral3,
     [HY_ARCH_STARCODER2] = &hy_starcoder2,
+    [HY_ARCH_QWEN35] = &hy_qwen35,
 };
 
 const hy_family *hy_family_of(hy_arch arch) { return families[arch]; }

@@ -41,6 +41,8 @@ typedef enum hy_config_kind {
     HY_CONFIG_WINDOW,      /* sliding_window, with layer_types */
     HY_CONFIG_POSITIONS,   /* Granite's position_embedding_type: rope or nope */
     HY_CONFIG_ATTENTIONS,  /* Granite's layer_types: attention in all layers */
+    HY_CONFIG_INTERVAL,    /* Qwen3.5: one of so many layers has full attention, others linear */
+    HY_CONFIG_LINEARS,     /* Qwen3.5's layer_types: linear_attention, full_attention */
     HY_CONFIG_FIXED,       /* a whole number that must be given, and must be `fallback` */
     HY_CONFIG_UNUSED,      /* not read; written as `fallback`, because transformers checks it */
     HY_CONFIG_PART         /* read and written with another field, which uses its `fallback` */
@@ -116,7 +118,7 @@ typedef struct hy_family {
 
 extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy_qwen3;
 extern const hy_family hy_gemma2, hy_gemma3, hy_olmo2, hy_olmo3, hy_neox, hy_phi3, hy_smollm3;
-extern const hy_family hy_granite, hy_granite4, hy_ministral3, hy_starcoder2;
+extern const hy_family hy_granite, hy_granite4, hy_ministral3, hy_starcoder2, hy_qwen35;
 /* The modules that most families name as Llama does; norms and mlp differ. */
 #define HY_USUAL_MODULES                                                                           \
     [HY_P_TOKENS] = {{"embed_tokens"}},                                                            \
