@@ -124,7 +124,8 @@ static hy_status take_chunks(hy_solo *solo, const int32_t *tokens, int32_t count
     for (; count > 0; count -= rows, tokens += rows) {
         HY_TRY(keep_state(solo));
         rows = hy_chunk_length(solo->length, chunk);
-        if (rows >= count) rows = keeps && count > TAIL ? count - TAIL : count;
+        if (rows > count) rows = count;
+        if (keeps && count > TAIL && rows > count - TAIL) rows = count - TAIL;
         HY_TRY(hy_batch_decoder_chunk(solo->decoder, 0, tokens, solo->length, rows, sampling));
         solo->length += rows;
         if (rows < count) HY_TRY(hy_solo_read(solo));
