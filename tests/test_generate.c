@@ -1,14 +1,24 @@
 /* test_generate.c: a generator's answers are those of the model, alone and among others.
  *
- * Small random models of every kind: learned positions, windows in some and in all layers, a
- * quantised base with adapters, weights that stream. */
+ * Small random models of every kind: learned positions, windows in some and in all layers, linear
+ * attention in some and in all layers, a quantised base with adapters, weights that stream. */
 #include "generate_rig.h"
 
 #include <math.h>
 
-enum { PLAIN, LEARNED, MIXED, WINDOW, ADAPTED, NF4, MODELS };
+enum { PLAIN, LEARNED, MIXED, WINDOW, LINEAR, STATES, ADAPTED, NF4, LINEAR_NF4, MODELS };
 
-static const char *const names[MODELS] = {"plain", "learned", "mixed", "window", "adapted", "nf4"};
+static const char *const names[MODELS] = {"plain",  "learned", "mixed", "window",    "linear",
+                                          "states", "adapted", "nf4",   "linear-nf4"};
+
+#define LINEAR_OPTIONS(types)                                                                      \
+    "architecture", "qwen3_5_text", "layers", "3", "arch_options",                                 \
+        "{\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": "   \
+        "12, "                                                                                     \
+        "\"linear_value_head_dim\": 10, \"layer_types\": [" types "]}"
+#define SOME_LINEAR LINEAR_OPTIONS("\"linear_attention\", \"full_attention\", \"linear_attention\"")
+#define ALL_LINEAR                                                                                 \
+    LINEAR_OPTIONS("\"linear_attention\", \"linear_attention\", \"linear_attention\"")
 
 static void make_models(void) {
     temp_folder(rig_folder);
@@ -19,6 +29,9 @@ static void make_models(void) {
     make_run("window", PAIRS("sliding_window", "37"));
     make_run("adapted",
              PAIRS("lora", "true", "lora_rank", "4", "frozen_dtype", "int8", "lr", "0.1"));
+    make_run("linear", PAIRS(SOME_LINEAR));
+    make_run("states", PAIRS(ALL_LINEAR));
+    make_run("linear-nf4", PAIRS(SOME_LINEAR, "qlora", "true", "lora_rank", "4", "lr", "0.1"));
     make_run("deep", PAIRS("layers", "16", "sliding_window", "37", "sliding_layers", "ffs"));
     make_run("nf4", PAIRS("qlora", "true", "lora_rank", "4", "lr", "0.1"));
 }
@@ -141,7 +154,7 @@ START_TEST(an_answer_has_the_same_bits_alone_and_among_others) {
         if (i % 4 == 2) ck_assert_int_le(among[i].count, 2 + i % 5);
         reused += among[i].last.reused_tokens > 0;
     }
-    if (_i == PLAIN) ck_assert_int_gt(reused, 0);
+    if (_i == PLAIN || _i == LINEAR || _i == STATES) ck_assert_int_gt(reused, 0);
     for (size_t i = 0; i < sizeof compared / sizeof compared[0]; i++) {
         run_alone(names[_i], compared[i], NULL, &alone);
         check_same(&among[compared[i]], &alone);
