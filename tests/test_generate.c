@@ -192,6 +192,64 @@ START_TEST(answers_of_one_request_are_those_of_its_seeds) {
 }
 END_TEST
 
+/* Chunks of the first prompt begin at 0, 256 and 384, and there are states to go back to. What the
+ * model answers does not depend on what it was asked before. */
+START_TEST(a_text_goes_back_to_a_state_and_is_continued_alike) {
+    static const struct {
+        size_t shared;  /* bytes of the first prompt; then comes another letter */
+        int32_t reused; /* by a model with states */
+    } turns[] = {{400, 0}, {390, 385}, {300, 256}, {300, 285}, {100, 0}, {100, 85}, {400, 85}};
+    bool has_states = _i == LINEAR || _i == STATES;
+    hy_config *config = config_of_run(names[_i], NULL);
+    hy_generate_options options = {.max_tokens = 20};
+    hy_inference *in, *fresh;
+    hy_generated info;
+    char prompt[402];
+    must(hy_inference_open(config, NULL, NULL, &in));
+    for (size_t i = 0; i < 7; i++) {
+        hy_text text = {0}, expected = {0};
+        size_t end = turns[i].shared;
+        for (size_t k = 0; k < end; k++) prompt[k] = (char)('a' + k * k % 23);
+        memcpy(prompt + end, "+", 2);
+        must(hy_inference_complete(in, prompt, &options, keep_text, &text, &info));
+        if (has_states) ck_assert_int_eq(info.reused_tokens, turns[i].reused);
+        must(hy_inference_open(config, NULL, NULL, &fresh));
+        must(hy_inference_complete(fresh, prompt, &options, keep_text, &expected, &info));
+        ck_assert_int_eq(info.reused_tokens, 0);
+        ck_assert_str_eq(hy_text_string(&text), hy_text_string(&expected));
+        hy_inference_close(fresh);
+        hy_text_free(&text);
+        hy_text_free(&expected);
+    }
+    hy_inference_close(in);
+    hy_config_destroy(config);
+}
+END_TEST
+
+/* As memory becomes less, streams go before the context: it needs no memory here. */
+START_TEST(states_that_do_not_fit_take_fewer_streams_and_are_named) {
+    hy_generator_facts facts = {.streams = 16};
+    hy_generator *g;
+    char limit[32];
+    for (int kib = 2500; facts.streams == 16; kib -= 50) {
+        snprintf(limit, sizeof limit, "%dKiB", kib);
+        g = open_run("states", PAIRS("max_gpu_mem", limit), (hy_generator_options){0});
+        hy_generator_describe(g, &facts);
+        ck_assert_int_eq(facts.context, CONTEXT);
+        uint64_t each = 3 * (3 * (2 * 2 * 12 + 4 * 10) + 4 * 12 * 10) * sizeof(float);
+        uint64_t states = (uint64_t)(facts.streams + facts.streams / 8 + 1);
+        ck_assert_uint_eq(facts.cache_bytes, states * each);
+        hy_generator_close(g);
+    }
+    ck_assert_int_eq(facts.streams, 8);
+    hy_config *config = config_of_run("states", PAIRS("max_gpu_mem", "400KiB"));
+    must_fail(hy_generator_open(config, &(hy_generator_options){.streams = 7}, NULL, &g),
+              HY_ERR_INPUT,
+              "(of it 69.8 KiB for the states of 3 layers, 8.7 KiB for each stream), but only");
+    hy_config_destroy(config);
+}
+END_TEST
+
 START_TEST(streamed_weights_give_the_same_bits) {
     static heard resident, streamed;
     hy_generator_facts facts;
@@ -219,6 +277,8 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(all, log_probabilities_of_a_prompt_are_those_of_an_evaluation, 0, MODELS);
     tcase_add_loop_test(all, an_answer_has_the_same_bits_alone_and_among_others, 0, MODELS);
     tcase_add_loop_test(all, answers_of_one_request_are_those_of_its_seeds, 0, MODELS);
+    tcase_add_loop_test(all, a_text_goes_back_to_a_state_and_is_continued_alike, PLAIN, ADAPTED);
+    tcase_add_test(all, states_that_do_not_fit_take_fewer_streams_and_are_named);
     tcase_add_test(all, streamed_weights_give_the_same_bits);
     suite_add_tcase(suite, all);
     return suite;

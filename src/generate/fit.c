@@ -17,7 +17,7 @@ typedef struct fitting {
     hy_batch_decoder_options wanted, options; /* options: what is tried */
     bool has_context, has_streams;            /* the caller fixed them */
     uint64_t room;                            /* bytes for the decoder; 0: no limit */
-    uint64_t needed, cache;                   /* by the last that was tried; its smallest pool */
+    uint64_t needed, cache;                   /* by the last that was tried; its pool */
     hy_states states;                         /* of the last that was tried */
 } fitting;
 
@@ -75,12 +75,18 @@ static hy_status try_pools(fitting *f, int64_t *tokens, hy_batch_decoder **out) 
 
 /* ---- all sizes ------------------------------------------------------------------------------- */
 
+/* Are states the reason that it does not fit: more than a context, and too many? */
+static bool has_large_states(const fitting *f) {
+    uint64_t without = f->needed - f->states.bytes;
+    return f->states.bytes > f->cache && without + f->states.each <= f->room;
+}
+
 /* Makes the decoder smaller. False: it is as small as it may be. Shorter chunks come last, because
  * they can give a prompt other bits. */
 static bool shrink(fitting *f) {
     hy_batch_decoder_options *o = &f->options;
     bool has_fewer_streams = !f->has_streams && o->streams > 1;
-    if (has_fewer_streams && f->states.bytes > f->cache)
+    if (has_fewer_streams && has_large_states(f))
         o->streams /= 2;
     else if (!f->has_context && o->context > SHORTEST_CONTEXT)
         o->context /= 2;
