@@ -16,7 +16,7 @@
 enum { SEQ = 560, VOCAB = 61, STREAMS = 9, TEXTS = 4, CHUNK = 256, TOP = 3 };
 enum { LONG = 1300, GROWN = 1024 }; /* contexts and longest chunks where chunks grow */
 
-enum { GPT2, LLAMA, QWEN3, WINDOW, MIXED, CAPPED, SHAPES };
+enum { GPT2, LLAMA, QWEN3, WINDOW, MIXED, CAPPED, SPARSE, SHAPES };
 
 static hy_shape shape_of(int kind) {
     hy_shape s = {.layers = 3,
@@ -37,7 +37,8 @@ static hy_shape shape_of(int kind) {
     if (kind >= QWEN3) s.kv_heads = 2;
     if (kind == QWEN3) s.has_qk_norm = true;
     if (kind == QWEN3) s.head_size = 12;
-    if (kind >= WINDOW) s.sliding_window = 37;
+    if (kind == SPARSE) s.sparse_local = 2, s.sparse_global = 1;
+    if (kind >= WINDOW && kind < SPARSE) s.sliding_window = 37;
     if (kind >= MIXED) strcpy(s.sliding_layers, "fs");
     if (kind == CAPPED) s.more.attention_softcap = s.more.logit_softcap = 5;
     if (kind == CAPPED) s.more.logit_divisor = 2, s.more.rope.local_theta = 100;
