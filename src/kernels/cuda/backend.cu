@@ -33,6 +33,14 @@ hy_cuda_op hy_cuda_op_of(hy_op_kind kind) {
                     return hy_attention_blocks_workspace(call);
                 },
                 hy_cuda_attention_supports};
+    case HY_OP_CONV: return {hy_cuda_conv, NULL, NULL};
+    case HY_OP_CONV_BWD: return {hy_cuda_conv_bwd, hy_cuda_conv_bwd_workspace, NULL};
+    case HY_OP_CONV_CACHED: return {hy_cuda_conv_cached, NULL, NULL};
+    case HY_OP_DELTA: return {hy_cuda_delta, hy_cuda_delta_workspace, NULL};
+    case HY_OP_DELTA_BWD: return {hy_cuda_delta_bwd, hy_cuda_delta_workspace, NULL};
+    case HY_OP_DELTA_CACHED: return {hy_cuda_delta, hy_cuda_delta_workspace, NULL};
+    case HY_OP_GATE: return {hy_cuda_gate, NULL, NULL};
+    case HY_OP_GATE_BWD: return {hy_cuda_gate_bwd, hy_cuda_gate_bwd_workspace, NULL};
     case HY_OP_GELU: return {hy_cuda_gelu, NULL, NULL};
     case HY_OP_GELU_BWD: return {hy_cuda_gelu_bwd, NULL, NULL};
     case HY_OP_SWIGLU: return {hy_cuda_swiglu, NULL, NULL};
