@@ -116,6 +116,7 @@ void hy_decoder_adjust(const hy_frame *f, hy_op_call *call) {
     switch (call->kind) {
     case HY_OP_MATMUL: call->attr.matmul.is_batch_invariant = is_step_plan; break;
     case HY_OP_NORM: call->attr.norm.has_few_rows = is_step_plan; break;
+    case HY_OP_SWIGLU: call->attr.act.has_few_rows = is_step_plan; break;
     case HY_OP_ATTENTION: use_blocks(d, f->unit_index - 1, f->plan, call); break;
     case HY_OP_EMBED: call->t[HY_EMBED_FIRST] = positions(d, f->plan); break;
     case HY_OP_ROPE:
