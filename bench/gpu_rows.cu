@@ -106,6 +106,21 @@ static __global__ void count_differences(const uint16_t *x, const uint16_t *y, s
     }
 }
 
+/* Clusters of so many blocks, each with a multiprocessor's shared memory, that run at once. */
+static int count_clusters(const bench *b, int across) {
+    cudaLaunchAttribute cluster = {};
+    cudaLaunchConfig_t config = {};
+    int count = 0, bytes = (int)b->cuda.card.shared_bytes;
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {(unsigned)across, 1, 1};
+    config.gridDim = dim3(8), config.blockDim = dim3(128), config.dynamicSmemBytes = bytes;
+    config.attrs = &cluster, config.numAttrs = 1;
+    check(cudaFuncSetAttribute(fill_real, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+          "clusters");
+    check(cudaOccupancyMaxActiveClusters(&count, fill_real, &config), "clusters");
+    return count;
+}
+
 static const char *op_name(hy_op_kind) { return "matmul"; }
 
 static void open_bench(bench *b, size_t weight_bytes) {
@@ -115,6 +130,7 @@ static void open_bench(bench *b, size_t weight_bytes) {
     b->cuda.card.multiprocessors = p.multiProcessorCount;
     b->cuda.card.shared_bytes = p.sharedMemPerBlockOptin;
     b->cuda.host.op_name = op_name;
+    b->cuda.card.clusters = count_clusters(b, 8);
     b->before = b->cuda;
     b->before.card.shared_bytes = std::min(p.sharedMemPerBlockOptin, (size_t)220 * 1024);
     check(cudaStreamCreate(&b->stream), "a stream");
@@ -131,8 +147,11 @@ static void open_bench(bench *b, size_t weight_bytes) {
     fill_real<<<2048, 256>>>(b->tokens, (size_t)MOST_ROWS * MOST_K, 1.0f);
     fill_scales<<<2048, 256>>>(b->scales, blocks / 256, blocks);
     check(cudaDeviceSynchronize(), "filling");
-    printf("%s, %d multiprocessors, %zu bytes of shared memory\n", p.name, p.multiProcessorCount,
-           p.sharedMemPerBlockOptin);
+    printf(
+        "%s: %d multiprocessors, %zu bytes of shared memory; clusters of 4 and 8 wide blocks that "
+        "run at once: %d, %d\n",
+        p.name, p.multiProcessorCount, p.sharedMemPerBlockOptin, count_clusters(b, 4),
+        b->cuda.card.clusters);
 }
 
 static hy_rows_call call_of(const bench *b, const matrix &m, int rows, size_t at) {
@@ -291,28 +310,6 @@ static void time_step(const bench *b, const model &m, int rows, const variant &v
     fflush(stdout);
 }
 
-/* Clusters of eight blocks with almost all shared memory that run at once. */
-static void show_clusters(const bench *b) {
-    for (int across : {4, 8}) {
-        auto kernel =
-            across == 8
-                ? hy_rows_kernel<hy_rows_shape<8, 2, 9, 1, 0, 8>, hy_rows_real<real, 2>, real>
-                : hy_rows_kernel<hy_rows_shape<8, 2, 8, 1, 0, 4>, hy_rows_real<real, 2>, real>;
-        cudaLaunchAttribute cluster = {};
-        cudaLaunchConfig_t config = {};
-        int count = 0, bytes = 160 * 1024;
-        cluster.id = cudaLaunchAttributeClusterDimension;
-        cluster.val.clusterDim = {(unsigned)across, 1, 1};
-        config.gridDim = 512, config.blockDim = 256, config.dynamicSmemBytes = bytes;
-        config.attrs = &cluster, config.numAttrs = 1;
-        check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-              "clusters");
-        check(cudaOccupancyMaxActiveClusters(&count, kernel, &config), "clusters");
-        printf("clusters of %d wide blocks that run at once: %d of %d\n", across, count,
-               b->cuda.card.multiprocessors / across);
-    }
-}
-
 static const char *option(int argc, char **argv, const char *name, const char *fallback) {
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], name)) return i + 1 < argc ? argv[i + 1] : "";
@@ -321,7 +318,7 @@ static const char *option(int argc, char **argv, const char *name, const char *f
 }
 static bool lists(const char *list, const char *word) {
     size_t length = strlen(word);
-    for (const char *at = list; (at = strstr(at, word)); at++) {
+    for (const char *at = strstr(list, word); at; at = strstr(at + 1, word)) {
         if ((at == list || at[-1] == ',') && (at[length] == ',' || at[length] == 0)) return true;
     }
     return false;
@@ -340,7 +337,6 @@ int main(int argc, char **argv) {
         }
     }
     open_bench(&b, (size_t)4 << 30);
-    show_clusters(&b);
     for (const model &m : MODELS) {
         if (!lists(models, m.name)) continue;
         for (int count : rows) {

@@ -633,13 +633,12 @@ static hy_status hy_rows_launch_open(const hy_cuda_run *run, hy_rows_call c, int
 /* For a card on which a block may have most of a multiprocessor's memory. Each block reads all of
  * its 64 tokens again, and through the second cache they come no faster than weights. So there is
  * one block on a multiprocessor, as wide as the matrix needs it to be for full rounds of blocks.
- * Where that would be narrow, clusters share the slices. Each part of a card has places for clusters
- * of eight and at most a few multiprocessors more, so places are counted in eights. */
+ * Where that would be narrow, clusters share the slices. */
 template <template <typename, int> class W, typename T>
 static hy_status hy_rows_launch_even(const hy_cuda_run *run, const hy_rows_call &c) {
     constexpr bool IS_REAL = W<T, 1>::PIECES == 4; /* others need more registers */
     constexpr int MOST = IS_REAL ? 9 : 8;
-    int64_t card = run->cuda->card.multiprocessors, eights = card < 8 ? 1 : card / 8;
+    int64_t card = run->cuda->card.multiprocessors, eights = run->cuda->card.clusters;
     if (c.N <= 32 * MOST * eights)
         return hy_rows_launch_open<hy_rows_shape<8, 2, MOST, 1, 0, 8>, W, T>(run, c, eights);
     if (c.N <= 32 * 8 * 2 * eights)
@@ -658,7 +657,7 @@ static hy_status hy_rows_choose(const hy_cuda_run *run, const hy_rows_call &c) {
     bool has_clusters = run->cuda->card.code >= 90, is_small = rows < 64 * card;
     /* Eight blocks of 96 KB have room in every part of the card. */
     bool has_large = has_clusters && run->cuda->card.shared_bytes >= 200 * 1024;
-    bool has_most = has_clusters && run->cuda->card.shared_bytes >= 227 * 1024;
+    bool has_most = run->cuda->card.clusters > 0 && run->cuda->card.shared_bytes >= 227 * 1024;
     if constexpr (W<T, 1>::PIECES == 1) { /* nf4: its decoding takes more time than its bytes */
         if (c.M <= 8 && is_small) return hy_rows_launch<hy_rows_shape<1, 1, 1, 8, 3>, W, T>(run, c);
         if (c.M <= 8) return hy_rows_launch<hy_rows_shape<1, 2, 1, 4, 2>, W, T>(run, c);
