@@ -37,8 +37,6 @@ __device__ __forceinline__ int hy_delta_start(const hy_delta_args &g, int64_t ro
     return g.doc_starts ? min(max(g.doc_starts[row], 0), t) : 0;
 }
 
-#if HY_HAS_TILES
-
 template <int D> struct hy_delta_prepare_shared {
     static constexpr int PACKS = D / 8;
     static constexpr int TILE = HY_DELTA_CHUNK * D * 2;
@@ -51,6 +49,8 @@ template <int D> struct hy_delta_prepare_shared {
     static_assert(BYTES <= 99 * 1024, "");
     static_assert(2 * TILE >= 2 * HY_DELTA_CHUNK * HY_DELTA_CHUNK * 2, "results go there");
 };
+
+#if HY_HAS_TILES
 
 /* 1 / sqrt(sum of squares + eps) of a row of a tile. */
 template <int PACKS> __device__ __forceinline__ float hy_delta_length(const char *tile, int row) {
