@@ -462,6 +462,14 @@ static hy_status check_alias(const hy_op_call *call, int one, int other) {
     return HY_OK;
 }
 
+static hy_status check_head_norm_bwd(const hy_op_call *call) {
+    const hy_tensor *dout = &call->t[HY_HEAD_NORM_BWD_DOUT],
+                    *dqkv = &call->t[HY_HEAD_NORM_BWD_DQKV];
+    HY_FAIL_IF(call->attr.heads.has_gates && dout->data && dout->data == dqkv->data, HY_ERR_INPUT,
+               "head norm backward: with has_gates dqkv cannot be dout; its rows are longer");
+    return check_alias(call, HY_HEAD_NORM_BWD_DOUT, HY_HEAD_NORM_BWD_DQKV);
+}
+
 static hy_status check_batch(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     int32_t batch = call->attr.matmul.batch, most = call->attr.matmul.batch_most;
@@ -836,8 +844,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
         HY_FAIL_IF(!call->attr.norm.is_rms && !t[HY_NORM_BWD_MEAN].data, HY_ERR_INPUT,
                    "norm backward: mean is missing; only rmsnorm does not need it");
         return check_alias(call, HY_NORM_BWD_RESIDUAL, HY_NORM_BWD_DX);
-    case HY_OP_HEAD_NORM_BWD:
-        return check_alias(call, HY_HEAD_NORM_BWD_DOUT, HY_HEAD_NORM_BWD_DQKV);
+    case HY_OP_HEAD_NORM_BWD: return check_head_norm_bwd(call);
     case HY_OP_ROPE: return check_rope(call);
     case HY_OP_ATTENTION: return check_softcap(call, call->attr.heads.softcap);
     case HY_OP_ATTENTION_BWD: return check_attention_bwd(call);
@@ -926,16 +933,24 @@ static int64_t cached_first(const hy_op_call *call) {
     return room > call->attr.heads.seq ? room - call->attr.heads.seq : 0;
 }
 
+/* Elements of states, once for each token. A step of the plain recurrence costs 7 operations for
+ * each: the decay, k of the state, the update and q of the state. Backward costs 5 for the state
+ * again and 15 for gradients. */
+static double delta_steps(const hy_delta_attr *a) {
+    return (double)a->batch * a->seq * a->heads * a->key_dim * a->value_dim;
+}
+
 double hy_op_flops(const hy_op_call *call) {
     /* For ops with a fixed cost per element of the first tensor. */
     static const int per_element[HY_OP_COUNT] = {
-        [HY_OP_BIAS_GRAD] = 1,   [HY_OP_NORM] = 8,           [HY_OP_NORM_BWD] = 14,
-        [HY_OP_HEAD_NORM] = 5,   [HY_OP_HEAD_NORM_BWD] = 10, [HY_OP_ROPE] = 3,
-        [HY_OP_GELU] = 20,       [HY_OP_GELU_BWD] = 30,      [HY_OP_SWIGLU] = 10,
-        [HY_OP_SWIGLU_BWD] = 40, [HY_OP_CROSS_ENTROPY] = 20, [HY_OP_SAMPLE] = 20,
-        [HY_OP_SUM] = 1,         [HY_OP_SQ_NORM] = 2,        [HY_OP_ADAMW] = 16,
-        [HY_OP_SGD] = 7,         [HY_OP_LION] = 9,           [HY_OP_ADAFACTOR] = 24,
-        [HY_OP_LARGEST] = 1,     [HY_OP_TO_FP8] = 4,         [HY_OP_DROPOUT] = 10};
+        [HY_OP_BIAS_GRAD] = 1,      [HY_OP_NORM] = 8,           [HY_OP_NORM_BWD] = 14,
+        [HY_OP_HEAD_NORM] = 5,      [HY_OP_HEAD_NORM_BWD] = 10, [HY_OP_ROPE] = 3,
+        [HY_OP_GATE] = 10,          [HY_OP_GATE_BWD] = 20,      [HY_OP_GELU] = 20,
+        [HY_OP_GELU_BWD] = 30,      [HY_OP_SWIGLU] = 10,        [HY_OP_SWIGLU_BWD] = 40,
+        [HY_OP_CROSS_ENTROPY] = 20, [HY_OP_SAMPLE] = 20,        [HY_OP_SUM] = 1,
+        [HY_OP_SQ_NORM] = 2,        [HY_OP_ADAMW] = 16,         [HY_OP_SGD] = 7,
+        [HY_OP_LION] = 9,           [HY_OP_ADAFACTOR] = 24,     [HY_OP_LARGEST] = 1,
+        [HY_OP_TO_FP8] = 4,         [HY_OP_DROPOUT] = 10};
     const hy_tensor *t = call->t;
     const hy_heads_attr *heads = &call->attr.heads;
     double pair_flops = (double)heads->batch * heads->heads * heads->head_dim;
@@ -955,6 +970,14 @@ double hy_op_flops(const hy_op_call *call) {
         int64_t before = hy_attention_pairs(first, heads->window);
         return 4.0 * pair_flops * (double)(hy_attention_pairs(end, heads->window) - before);
     }
+    case HY_OP_CONV:
+    case HY_OP_CONV_CACHED: /* a multiply-add for each tap, and silu */
+        return (double)hy_tensor_count(t) * (double)(2 * hy_tensor_width(&t[1]) + 6);
+    case HY_OP_CONV_BWD: /* the sum again, dx, dweight */
+        return (double)hy_tensor_count(t) * (double)(6 * hy_tensor_width(&t[2]) + 8);
+    case HY_OP_DELTA:
+    case HY_OP_DELTA_CACHED: return 7 * delta_steps(&call->attr.delta);
+    case HY_OP_DELTA_BWD: return 20 * delta_steps(&call->attr.delta);
     case HY_OP_ADD_PARTS:
         return (double)(call->attr.add_parts.count - 1 + call->attr.accumulate) *
                (double)hy_tensor_count(t);
