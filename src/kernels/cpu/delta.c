@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/vector_math.h"
 
-enum { WIDTH = HY_DELTA_WIDTH, ROWS = HY_DELTA_ROWS, VECTORS = HY_DELTA_VECTORS, TILE = 32 };
+enum { WIDTH = HY_DELTA_COLS, TILE = 32 };
 
 /* ---- layout and tokens ----------------------------------------------------------------------- */
 
@@ -21,8 +21,7 @@ hy_delta hy_delta_of(const hy_op_call *call, int qkv) {
                       .H = a->heads,
                       .Dk = a->key_dim,
                       .Dv = a->value_dim,
-                      .rows = hy_ceil_div(a->key_dim, ROWS) * ROWS,
-                      .blocks = hy_ceil_div(a->value_dim, WIDTH),
+                      .rows = hy_ceil_div(a->key_dim, HY_DELTA_ROWS) * HY_DELTA_ROWS,
                       .group = a->heads / a->key_heads,
                       .scale = 1.0f / sqrtf((float)a->key_dim),
                       .qkv = &call->t[qkv],
@@ -40,7 +39,6 @@ hy_delta_tokens hy_delta_take_tokens(const hy_delta *d, int64_t n, hy_cpu_worksp
         .k_inverse = hy_cpu_take(workspace, floats),
         .decay = hy_cpu_take(workspace, floats),
         .strength = hy_cpu_take(workspace, floats),
-        .v = hy_cpu_take(workspace, floats * WIDTH),
     };
 }
 
@@ -91,84 +89,46 @@ void hy_delta_read_gates(const hy_delta *d, int64_t row, int64_t n, int64_t head
     }
 }
 
-static int64_t columns_of(const hy_delta *d, int64_t block) {
-    return hy_min64(WIDTH, d->Dv - block * WIDTH);
-}
-
-void hy_delta_read_block(const hy_delta *d, const hy_tensor *of, int64_t column, int64_t row,
-                         int64_t n, int64_t head, int64_t block, float *values) {
-    int64_t width = hy_tensor_width(of), cols = columns_of(d, block);
+void hy_delta_read_block(const hy_tensor *of, hy_delta_block block, int64_t row, int64_t n,
+                         float *values) {
+    int64_t width = hy_tensor_width(of);
     float buffer[WIDTH];
-    column += head * d->Dv + block * WIDTH;
-    for (int64_t i = 0; i < n; i++, values += WIDTH) {
-        const float *x = hy_read(of, (row + i) * width + column, cols, buffer);
-        memcpy(values, x, (size_t)cols * sizeof *x);
-        memset(values + cols, 0, (size_t)(WIDTH - cols) * sizeof *x);
+    for (int64_t i = 0; i < n; i++, values += block.width) {
+        const float *x = hy_read(of, (row + i) * width + block.at, block.cols, buffer);
+        memcpy(values, x, (size_t)block.cols * sizeof *x);
+        memset(values + block.cols, 0, (size_t)(block.width - block.cols) * sizeof *x);
     }
 }
 
-void hy_delta_write_block(const hy_delta *d, const hy_tensor *of, int64_t column, int64_t row,
-                          int64_t n, int64_t head, int64_t block, const float *values) {
-    int64_t width = hy_tensor_width(of), cols = columns_of(d, block);
-    column += head * d->Dv + block * WIDTH;
-    for (int64_t i = 0; i < n; i++, values += WIDTH) {
-        hy_cpu_narrow(of->dtype, values, hy_element(of, (row + i) * width + column), cols);
+void hy_delta_write_block(const hy_tensor *of, hy_delta_block block, int64_t row, int64_t n,
+                          const float *values) {
+    int64_t width = hy_tensor_width(of);
+    for (int64_t i = 0; i < n; i++, values += block.width) {
+        void *to = hy_element(of, (row + i) * width + block.at);
+        hy_cpu_narrow(of->dtype, values, to, block.cols);
     }
 }
 
-/* ---- the recurrence -------------------------------------------------------------------------- */
+/* ---- a head ---------------------------------------------------------------------------------- */
 
-/* In both loops rows are summed in four interleaved parts. */
-HY_CLONES static void step(const hy_delta_tokens *t, int64_t i, int64_t rows, const float *from,
-                           float *to, float *out, float *error) {
-    const float *q = t->q + i * rows, *k = t->k + i * rows;
-    const hy_lanes *v = (const hy_lanes *)(t->v + i * WIDTH);
-    hy_lanes read[ROWS][VECTORS] = {0}, sum[ROWS][VECTORS] = {0}, write[VECTORS];
-    float decay = t->decay[i];
-    for (int64_t r = 0; r < rows; r += ROWS) {
-        for (int a = 0; a < ROWS; a++) {
-            const hy_lanes *s = (const hy_lanes *)(from + (r + a) * WIDTH);
-            for (int c = 0; c < VECTORS; c++) read[a][c] += k[r + a] * s[c];
-        }
-    }
-    for (int c = 0; c < VECTORS; c++) {
-        hy_lanes known = (read[0][c] + read[1][c]) + (read[2][c] + read[3][c]);
-        hy_lanes missing = v[c] - decay * known;
-        if (error) ((hy_lanes *)error)[c] = missing;
-        write[c] = t->strength[i] * missing;
-    }
-    for (int64_t r = 0; r < rows; r += ROWS) {
-        for (int a = 0; a < ROWS; a++) {
-            const hy_lanes *s = (const hy_lanes *)(from + (r + a) * WIDTH);
-            hy_lanes *after = (hy_lanes *)(to + (r + a) * WIDTH);
-            for (int c = 0; c < VECTORS; c++) {
-                hy_lanes x = decay * s[c] + k[r + a] * write[c];
-                sum[a][c] += q[r + a] * x;
-                after[c] = x;
-            }
-        }
-    }
-    for (int c = 0; out && c < VECTORS; c++) {
-        ((hy_lanes *)out)[c] = (sum[0][c] + sum[1][c]) + (sum[2][c] + sum[3][c]);
-    }
-}
-
-void hy_delta_step(const hy_delta_tokens *t, int64_t i, int64_t rows, const float *from, float *to,
-                   float *out, float *error) {
-    step(t, i, rows, from, to, out, error);
-}
+static int64_t blocks_of(const hy_delta *d) { return hy_ceil_div(d->Dv, WIDTH); }
 
 /* What a task needs besides the tensors. */
 typedef struct scratch {
     hy_delta_tokens tokens;
+    float *v;     /* (TILE, WIDTH) */
     float *state; /* (blocks, rows, WIDTH) */
 } scratch;
+
+static size_t state_bytes(const hy_delta *d) {
+    return (size_t)(blocks_of(d) * d->rows * WIDTH) * sizeof(float);
+}
 
 static scratch take_scratch(const hy_delta *d, hy_cpu_workspace *workspace) {
     int64_t tile = hy_min64(TILE, d->T);
     return (scratch){.tokens = hy_delta_take_tokens(d, tile, workspace),
-                     .state = hy_cpu_take(workspace, (size_t)(d->blocks * hy_delta_block_size(d)) *
-                                                         sizeof(float))};
+                     .v = hy_cpu_take(workspace, (size_t)tile * WIDTH * sizeof(float)),
+                     .state = hy_cpu_take(workspace, state_bytes(d))};
 }
 
 static size_t workspace_of(const hy_delta *d, int threads) {
@@ -187,21 +147,24 @@ static scratch scratch_of(const hy_op_call *call, const hy_delta *d, int worker)
  * begin with a state of zeros. */
 static void walk(const hy_delta *d, const scratch *s, const hy_tensor *out, int64_t row,
                  int64_t head, bool resets) {
-    int64_t size = hy_delta_block_size(d), column = 2 * d->Hk * d->Dk, end = row + d->T;
+    const hy_delta_steps *steps = hy_delta_steps_get();
+    int64_t size = d->rows * WIDTH, end = row + d->T;
     for (int64_t n; row < end; row += n) {
         n = hy_min64(TILE, end - row);
         hy_delta_read_keys(d, row, n, head / d->group, &s->tokens);
         hy_delta_read_gates(d, row, n, head, &s->tokens);
-        for (int64_t block = 0; block < d->blocks; block++) {
-            float *state = s->state + block * size, *v = s->tokens.v;
-            hy_delta_read_block(d, d->qkv, column, row, n, head, block, v);
+        for (int64_t b = 0; b < blocks_of(d); b++) {
+            float *state = s->state + b * size;
+            hy_delta_read_block(d->qkv, hy_delta_block_at(d, hy_delta_values(d), head, b, WIDTH),
+                                row, n, s->v);
             for (int64_t i = 0; i < n; i++) {
+                hy_delta_token token = hy_delta_token_at(d, &s->tokens, i, s->v + i * WIDTH);
                 if (resets && hy_delta_begins(d, row + i)) {
                     memset(state, 0, (size_t)size * sizeof *state);
                 }
-                step(&s->tokens, i, d->rows, state, state, v + i * WIDTH, NULL);
+                steps->forward(&token, d->rows, state, s->v + i * WIDTH);
             }
-            hy_delta_write_block(d, out, 0, row, n, head, block, v);
+            hy_delta_write_block(out, hy_delta_block_at(d, 0, head, b, WIDTH), row, n, s->v);
         }
     }
 }
@@ -241,22 +204,20 @@ size_t hy_cpu_delta_cached_workspace(const hy_op_call *call, int threads) {
 
 /* Copies the state (Dk, Dv) of a head to blocks, or back. */
 static void load_state(const hy_delta *d, const float *from, float *blocks) {
-    int64_t size = hy_delta_block_size(d);
-    memset(blocks, 0, (size_t)(d->blocks * size) * sizeof *blocks);
-    for (int64_t r = 0; r < d->Dk; r++) {
-        for (int64_t block = 0; block < d->blocks; block++) {
-            memcpy(blocks + block * size + r * WIDTH, from + r * d->Dv + block * WIDTH,
-                   (size_t)columns_of(d, block) * sizeof *from);
+    memset(blocks, 0, state_bytes(d));
+    for (int64_t b = 0; b < blocks_of(d); b++, blocks += d->rows * WIDTH) {
+        hy_delta_block of = hy_delta_block_at(d, 0, 0, b, WIDTH);
+        for (int64_t r = 0; r < d->Dk; r++) {
+            memcpy(blocks + r * WIDTH, from + r * d->Dv + of.at, (size_t)of.cols * sizeof *from);
         }
     }
 }
 
 static void store_state(const hy_delta *d, const float *blocks, float *to) {
-    int64_t size = hy_delta_block_size(d);
-    for (int64_t r = 0; r < d->Dk; r++) {
-        for (int64_t block = 0; block < d->blocks; block++) {
-            memcpy(to + r * d->Dv + block * WIDTH, blocks + block * size + r * WIDTH,
-                   (size_t)columns_of(d, block) * sizeof *to);
+    for (int64_t b = 0; b < blocks_of(d); b++, blocks += d->rows * WIDTH) {
+        hy_delta_block of = hy_delta_block_at(d, 0, 0, b, WIDTH);
+        for (int64_t r = 0; r < d->Dk; r++) {
+            memcpy(to + r * d->Dv + of.at, blocks + r * WIDTH, (size_t)of.cols * sizeof *to);
         }
     }
 }
@@ -272,7 +233,7 @@ static void cached_task(const hy_cpu_run *run, int64_t task, int worker) {
     float *state =
         (float *)t[HY_DELTA_CACHED_STATE].data + ((int64_t)slot * d.H + head) * d.Dk * d.Dv;
     if (first == 0) {
-        memset(s.state, 0, (size_t)(d.blocks * hy_delta_block_size(&d)) * sizeof(float));
+        memset(s.state, 0, state_bytes(&d));
     } else {
         load_state(&d, state, s.state);
     }

@@ -1,31 +1,24 @@
 /* delta.h: shared by forward and backward of the gated delta rule: the layout of a call, and tokens
  * as fp32.
  *
- * Columns of a state do not depend on each other. So a head's state is divided into blocks of
- * HY_DELTA_WIDTH columns, which fit into the L1 cache and are walked token by token: that is the
- * definition itself, and as fast as a form in chunks. A document, a cached sequence and the rows of a
- * call of any length have the same bits. Rows and columns are padded with zeros, which stay zero. */
+ * Columns of a state do not depend on each other. So a head's state is divided into blocks of a few
+ * columns, which fit into the L1 cache and are walked token by token (delta_steps.h): that is the
+ * definition itself, and as fast here as a form in chunks. So a document has the bits of a sequence,
+ * and a cached sequence has the same bits in calls of any length. Rows and columns are padded with
+ * zeros, which stay zero. */
 #pragma once
 
+#include "kernels/cpu/delta_steps.h"
 #include "kernels/cpu/rows.h"
-
-/* WIDTH: columns of a block. ROWS: the number of rows is padded to a multiple of this. */
-enum { HY_DELTA_WIDTH = 32, HY_DELTA_ROWS = 4, HY_DELTA_LANES = 16 };
-
-typedef float hy_lanes __attribute__((vector_size(4 * HY_DELTA_LANES), aligned(4)));
-enum { HY_DELTA_VECTORS = HY_DELTA_WIDTH / HY_DELTA_LANES }; /* of a row of a block */
 
 typedef struct hy_delta {
     int64_t B, T, Hk, H, Dk, Dv;
-    int64_t rows;   /* of a block: Dk padded */
-    int64_t blocks; /* of a state */
-    int64_t group;  /* value heads that share a query and a key head */
-    float scale;    /* of queries: 1 / sqrt(Dk) */
+    int64_t rows;  /* of a state: Dk padded */
+    int64_t group; /* value heads that share a query and a key head */
+    float scale;   /* of queries: 1 / sqrt(Dk) */
     const hy_tensor *qkv, *gates, *a_log, *dt_bias;
     const int32_t *doc_starts; /* (N), or NULL */
 } hy_delta;
-
-static inline int64_t hy_delta_block_size(const hy_delta *d) { return d->rows * HY_DELTA_WIDTH; }
 
 /* Tensor `qkv` is at this position of the call; gates, a_log and dt_bias follow. */
 hy_delta hy_delta_of(const hy_op_call *call, int qkv);
@@ -35,10 +28,15 @@ typedef struct hy_delta_tokens {
     float *q, *k;                 /* (n, rows): q / |q| scale, k / |k| */
     float *q_inverse, *k_inverse; /* (n): 1 / |q|, 1 / |k| */
     float *decay, *strength;      /* (n) */
-    float *v;                     /* (n, WIDTH): a block of columns */
 } hy_delta_tokens;
 
 hy_delta_tokens hy_delta_take_tokens(const hy_delta *d, int64_t n, hy_cpu_workspace *workspace);
+
+/* Token i of the tile with values v. */
+static inline hy_delta_token hy_delta_token_at(const hy_delta *d, const hy_delta_tokens *t,
+                                               int64_t i, const float *v) {
+    return (hy_delta_token){t->q + i * d->rows, t->k + i * d->rows, v, t->decay[i], t->strength[i]};
+}
 
 /* Reads rows [row, row + n) of the call: queries and keys of a key head; decay and strength of a
  * value head. */
@@ -47,11 +45,26 @@ void hy_delta_read_keys(const hy_delta *d, int64_t row, int64_t n, int64_t key_h
 void hy_delta_read_gates(const hy_delta *d, int64_t row, int64_t n, int64_t head,
                          const hy_delta_tokens *t);
 
-/* Columns of block `block` of head `head` of a tensor (N, column + H Dv), with zeros up to WIDTH. */
-void hy_delta_read_block(const hy_delta *d, const hy_tensor *of, int64_t column, int64_t row,
-                         int64_t n, int64_t head, int64_t block, float *values);
-void hy_delta_write_block(const hy_delta *d, const hy_tensor *of, int64_t column, int64_t row,
-                          int64_t n, int64_t head, int64_t block, const float *values);
+/* A block of columns of a tensor: `width` of them from column `at` on, of which `cols` exist; the
+ * others are read as 0. */
+typedef struct hy_delta_block {
+    int64_t at, cols, width;
+} hy_delta_block;
+
+/* Block `i` of head `head` in a row whose heads of Dv numbers begin at `column`. */
+static inline hy_delta_block hy_delta_block_at(const hy_delta *d, int64_t column, int64_t head,
+                                               int64_t i, int64_t width) {
+    return (hy_delta_block){column + head * d->Dv + i * width, hy_min64(width, d->Dv - i * width),
+                            width};
+}
+
+void hy_delta_read_block(const hy_tensor *of, hy_delta_block block, int64_t row, int64_t n,
+                         float *values);
+void hy_delta_write_block(const hy_tensor *of, hy_delta_block block, int64_t row, int64_t n,
+                          const float *values);
+
+/* The column where the value heads begin in a row of qkv. */
+static inline int64_t hy_delta_values(const hy_delta *d) { return 2 * d->Hk * d->Dk; }
 
 /* Whether row n of the call is the first token of its document. */
 static inline bool hy_delta_begins(const hy_delta *d, int64_t n) {
@@ -64,8 +77,3 @@ typedef struct hy_decay {
 } hy_decay;
 
 hy_decay hy_delta_decay(const hy_delta *d, int64_t row, int64_t head);
-
-/* Takes a block of columns (rows, WIDTH) through token i of the tile: `from` becomes `to`, which may
- * be the same memory. out (WIDTH): S' q, or NULL. error (WIDTH): v - decay S k, or NULL. */
-void hy_delta_step(const hy_delta_tokens *t, int64_t i, int64_t rows, const float *from, float *to,
-                   float *out, float *error);

@@ -14,8 +14,7 @@
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/delta.h"
 
-enum { WIDTH = HY_DELTA_WIDTH, ROWS = HY_DELTA_ROWS, VECTORS = HY_DELTA_VECTORS };
-enum { CHUNK = 32, CHUNKS = 128 };
+enum { WIDTH = HY_DELTA_BACK_COLS, CHUNK = 32, CHUNKS = 128 };
 
 static hy_delta delta_of(const hy_op_call *call) {
     hy_delta d = hy_delta_of(call, HY_DELTA_BWD_QKV);
@@ -28,79 +27,30 @@ static int64_t chunk_of(const hy_delta *d) {
     return hy_min64(d->T, hy_max64(CHUNK, hy_ceil_div(d->T, CHUNKS)));
 }
 
-/* ---- a token --------------------------------------------------------------------------------- */
-
-typedef struct backward_token {
-    const float *q, *k, *dout, *error;
-    const float *before, *after; /* the state (rows, WIDTH) */
-    float decay, strength;
-    float *gradient; /* of the state: after the token, then before it */
-    float *dq, *dk;  /* added to */
-    float *dv;       /* (WIDTH) */
-    float dstrength, dlog;
-} backward_token;
-
-static inline float sum_of(const hy_lanes *x) {
-    float sum[4] = {0};
-    for (int i = 0; i < HY_DELTA_LANES; i++) sum[i % 4] += (*x)[i];
-    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
-}
-
-HY_CLONES static void step_back(backward_token *t, int64_t rows) {
-    const hy_lanes *dout = (const hy_lanes *)t->dout, *error = (const hy_lanes *)t->error;
-    hy_lanes du[VECTORS] = {0}, write[VECTORS], dv[VECTORS], of_read[VECTORS], dlog = {0};
-    hy_lanes dstrength = {0};
-    for (int64_t r = 0; r < rows; r++) {
-        const hy_lanes *after = (const hy_lanes *)(t->after + r * WIDTH);
-        hy_lanes *g = (hy_lanes *)(t->gradient + r * WIDTH), dq = {0};
-        for (int c = 0; c < VECTORS; c++) {
-            g[c] += t->q[r] * dout[c];
-            du[c] += t->k[r] * g[c];
-            dq += after[c] * dout[c];
-        }
-        t->dq[r] += sum_of(&dq);
-    }
-    for (int c = 0; c < VECTORS; c++) {
-        write[c] = t->strength * error[c];
-        dv[c] = t->strength * du[c];
-        of_read[c] = t->decay * dv[c];
-        dstrength += du[c] * error[c];
-        ((hy_lanes *)t->dv)[c] = dv[c];
-    }
-    for (int64_t r = 0; r < rows; r++) {
-        const hy_lanes *before = (const hy_lanes *)(t->before + r * WIDTH);
-        hy_lanes *g = (hy_lanes *)(t->gradient + r * WIDTH), dk = {0};
-        for (int c = 0; c < VECTORS; c++) {
-            dk += g[c] * write[c] - before[c] * of_read[c];
-            hy_lanes x = g[c] - t->k[r] * dv[c];
-            dlog += x * before[c];
-            g[c] = t->decay * x;
-        }
-        t->dk[r] += sum_of(&dk);
-    }
-    t->dstrength = sum_of(&dstrength);
-    t->dlog = t->decay * sum_of(&dlog);
-}
+static int64_t blocks_of(const hy_delta *d) { return hy_ceil_div(d->Dv, WIDTH); }
+static int64_t size_of(const hy_delta *d) { return WIDTH * d->rows; }
 
 /* ---- a chunk --------------------------------------------------------------------------------- */
 
 typedef struct scratch {
     hy_delta_tokens tokens;
-    float *dout, *error, *dv;  /* (chunk, WIDTH) */
+    float *v, *dout, *dv;      /* (chunk, WIDTH): a block of columns */
+    float *error;              /* (chunk, WIDTH) */
     float *dq, *dk;            /* (chunk, rows) */
     float *dstrength, *dlog;   /* (chunk) */
-    float *zeros;              /* (rows, WIDTH): the state before a document */
-    float *inside;             /* (chunk + 1, rows, WIDTH): states before and after each token */
-    float *gradient, *current; /* (group, blocks, rows, WIDTH) */
-    float *starts;             /* (chunks, group, blocks, rows, WIDTH): states before chunks */
+    float *zeros;              /* (WIDTH, rows): the state before a document */
+    float *inside;             /* (chunk + 1, WIDTH, rows): states before and after each token */
+    float *gradient, *current; /* (group, blocks, WIDTH, rows) */
+    float *starts;             /* (chunks, group, blocks, WIDTH, rows): states before chunks */
 } scratch;
 
 static scratch take_scratch(const hy_delta *d, hy_cpu_workspace *workspace) {
-    int64_t chunk = chunk_of(d), size = hy_delta_block_size(d);
-    size_t floats = (size_t)chunk * sizeof(float), block = (size_t)size * sizeof(float);
-    size_t states = block * (size_t)(d->group * d->blocks);
+    int64_t chunk = chunk_of(d);
+    size_t floats = (size_t)chunk * sizeof(float), block = (size_t)size_of(d) * sizeof(float);
+    size_t states = block * (size_t)(d->group * blocks_of(d));
     return (scratch){
         .tokens = hy_delta_take_tokens(d, chunk, workspace),
+        .v = hy_cpu_take(workspace, floats * WIDTH),
         .dout = hy_cpu_take(workspace, floats * WIDTH),
         .error = hy_cpu_take(workspace, floats * WIDTH),
         .dv = hy_cpu_take(workspace, floats * WIDTH),
@@ -121,28 +71,34 @@ typedef struct chunk {
     const hy_op_call *call;
     const hy_delta *d;
     const scratch *s;
+    const hy_delta_steps *steps;
     int64_t row, n, key_head;
 } chunk;
 
-static int64_t value_column(const hy_delta *d) { return 2 * d->Hk * d->Dk; }
-
 static void clear(float *x, int64_t n) { memset(x, 0, (size_t)n * sizeof *x); }
+
+static void read_values(const chunk *c, int64_t head, int64_t block) {
+    hy_delta_block at = hy_delta_block_at(c->d, hy_delta_values(c->d), head, block, WIDTH);
+    hy_delta_read_block(c->d->qkv, at, c->row, c->n, c->s->v);
+}
+
+static hy_delta_token token_at(const chunk *c, int64_t i) {
+    return hy_delta_token_at(c->d, &c->s->tokens, i, c->s->v + i * WIDTH);
+}
 
 /* Takes the states of all value heads through the chunk. */
 static void walk_forward(const chunk *c, float *states) {
     const hy_delta *d = c->d;
-    const hy_delta_tokens *t = &c->s->tokens;
-    int64_t size = hy_delta_block_size(d);
-    hy_delta_read_keys(d, c->row, c->n, c->key_head, t);
-    for (int64_t h = 0; h < d->group; h++) {
-        int64_t head = c->key_head * d->group + h;
-        hy_delta_read_gates(d, c->row, c->n, head, t);
-        for (int64_t block = 0; block < d->blocks; block++, states += size) {
-            hy_delta_read_block(d, d->qkv, value_column(d), c->row, c->n, head, block, t->v);
-            for (int64_t i = 0; i < c->n; i++) {
-                if (hy_delta_begins(d, c->row + i)) clear(states, size);
-                hy_delta_step(t, i, d->rows, states, states, NULL, NULL);
-            }
+    int64_t size = size_of(d);
+    hy_delta_read_keys(d, c->row, c->n, c->key_head, &c->s->tokens);
+    for (int64_t i = 0; i < d->group * blocks_of(d); i++, states += size) {
+        int64_t head = c->key_head * d->group + i / blocks_of(d), block = i % blocks_of(d);
+        if (block == 0) hy_delta_read_gates(d, c->row, c->n, head, &c->s->tokens);
+        read_values(c, head, block);
+        for (int64_t k = 0; k < c->n; k++) {
+            hy_delta_token token = token_at(c, k);
+            if (hy_delta_begins(d, c->row + k)) clear(states, size);
+            c->steps->advance(&token, d->rows, states, states, c->s->error);
         }
     }
 }
@@ -150,43 +106,36 @@ static void walk_forward(const chunk *c, float *states) {
 /* The state before token i of the chunk. */
 static const float *state_before(const chunk *c, int64_t i) {
     if (hy_delta_begins(c->d, c->row + i)) return c->s->zeros;
-    return c->s->inside + i * hy_delta_block_size(c->d);
+    return c->s->inside + i * size_of(c->d);
 }
 
 /* Computes the states inside the chunk for one block of columns. */
 static void walk_inside(const chunk *c) {
-    const scratch *s = c->s;
     for (int64_t i = 0; i < c->n; i++) {
-        float *after = s->inside + (i + 1) * hy_delta_block_size(c->d);
-        hy_delta_step(&s->tokens, i, c->d->rows, state_before(c, i), after, NULL,
-                      s->error + i * WIDTH);
+        hy_delta_token token = token_at(c, i);
+        float *after = c->s->inside + (i + 1) * size_of(c->d);
+        c->steps->advance(&token, c->d->rows, state_before(c, i), after, c->s->error + i * WIDTH);
     }
 }
 
 /* Walks one block of columns back through the chunk. */
 static void walk_back(const chunk *c, float *gradient) {
-    const hy_delta *d = c->d;
     const scratch *s = c->s;
-    int64_t size = hy_delta_block_size(d);
+    int64_t rows = c->d->rows, size = size_of(c->d);
     for (int64_t i = c->n - 1; i >= 0; i--) {
-        backward_token token = {
-            .q = s->tokens.q + i * d->rows,
-            .k = s->tokens.k + i * d->rows,
-            .dout = s->dout + i * WIDTH,
-            .error = s->error + i * WIDTH,
-            .before = state_before(c, i),
-            .after = s->inside + (i + 1) * size,
-            .decay = s->tokens.decay[i],
-            .strength = s->tokens.strength[i],
-            .gradient = gradient,
-            .dq = s->dq + i * d->rows,
-            .dk = s->dk + i * d->rows,
-            .dv = s->dv + i * WIDTH,
-        };
-        step_back(&token, d->rows);
-        s->dstrength[i] += token.dstrength;
-        s->dlog[i] += token.dlog;
-        if (hy_delta_begins(d, c->row + i)) clear(gradient, size);
+        hy_delta_back back = {.token = token_at(c, i),
+                              .before = state_before(c, i),
+                              .after = s->inside + (i + 1) * size,
+                              .error = s->error + i * WIDTH,
+                              .dout = s->dout + i * WIDTH,
+                              .gradient = gradient,
+                              .dq = s->dq + i * rows,
+                              .dk = s->dk + i * rows,
+                              .dv = s->dv + i * WIDTH};
+        c->steps->back(&back, rows);
+        s->dstrength[i] += back.dstrength;
+        s->dlog[i] += back.dlog;
+        if (hy_delta_begins(c->d, c->row + i)) clear(gradient, size);
     }
 }
 
@@ -238,24 +187,24 @@ static void chunk_back(const chunk *c, const float *starts) {
     const hy_delta *d = c->d;
     const scratch *s = c->s;
     const hy_tensor *t = c->call->t;
-    int64_t size = hy_delta_block_size(d);
     float *gradient = s->gradient;
     clear(s->dq, c->n * d->rows);
     clear(s->dk, c->n * d->rows);
     hy_delta_read_keys(d, c->row, c->n, c->key_head, &s->tokens);
-    for (int64_t h = 0; h < d->group; h++) {
-        int64_t head = c->key_head * d->group + h;
+    for (int64_t head = c->key_head * d->group; head < (c->key_head + 1) * d->group; head++) {
         clear(s->dstrength, c->n);
         clear(s->dlog, c->n);
         hy_delta_read_gates(d, c->row, c->n, head, &s->tokens);
-        for (int64_t block = 0; block < d->blocks; block++, starts += size, gradient += size) {
-            memcpy(s->inside, starts, (size_t)size * sizeof *starts);
-            hy_delta_read_block(d, d->qkv, value_column(d), c->row, c->n, head, block, s->tokens.v);
-            hy_delta_read_block(d, &t[HY_DELTA_BWD_DOUT], 0, c->row, c->n, head, block, s->dout);
+        for (int64_t b = 0; b < blocks_of(d); b++, starts += size_of(d), gradient += size_of(d)) {
+            memcpy(s->inside, starts, (size_t)size_of(d) * sizeof *starts);
+            read_values(c, head, b);
+            hy_delta_read_block(&t[HY_DELTA_BWD_DOUT], hy_delta_block_at(d, 0, head, b, WIDTH),
+                                c->row, c->n, s->dout);
             walk_inside(c);
             walk_back(c, gradient);
-            hy_delta_write_block(d, &t[HY_DELTA_BWD_DQKV], value_column(d), c->row, c->n, head,
-                                 block, s->dv);
+            hy_delta_write_block(&t[HY_DELTA_BWD_DQKV],
+                                 hy_delta_block_at(d, hy_delta_values(d), head, b, WIDTH), c->row,
+                                 c->n, s->dv);
         }
         write_gates(c, head);
     }
@@ -287,10 +236,14 @@ static void delta_bwd_task(const hy_cpu_run *run, int64_t task, int worker) {
     hy_cpu_workspace workspace = {.base = (char *)run->call->workspace.data + sums_bytes(&d) +
                                           share_of(&d) * (size_t)share};
     scratch s = take_scratch(&d, &workspace);
-    int64_t states = d.group * d.blocks * hy_delta_block_size(&d), length = chunk_of(&d);
+    int64_t states = d.group * blocks_of(&d) * size_of(&d), length = chunk_of(&d);
     int64_t chunks = hy_ceil_div(d.T, length), first = task / d.Hk * d.T;
-    chunk c = {.call = run->call, .d = &d, .s = &s, .key_head = task % d.Hk};
-    clear(s.zeros, hy_delta_block_size(&d));
+    chunk c = {.call = run->call,
+               .d = &d,
+               .s = &s,
+               .steps = hy_delta_steps_get(),
+               .key_head = task % d.Hk};
+    clear(s.zeros, size_of(&d));
     clear(s.current, states);
     for (int64_t i = 0; i < chunks; i++) {
         c.row = first + i * length;
