@@ -637,7 +637,8 @@ typedef struct hy_op_attr {
             float scale; /* of the rows of wte; 0: 1 */
         } embed;
         struct {
-            hy_act kind; /* gelu, swiglu */
+            hy_act kind;       /* gelu, swiglu */
+            bool has_few_rows; /* swiglu: the time of a row counts */
         } act;
         struct {
             int32_t vocab;
