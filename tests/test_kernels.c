@@ -291,7 +291,8 @@ START_TEST(operations_are_counted) {
     ck_assert_double_eq(hy_op_flops(&attention), 2.0 * 2 * 2 * 3 * 5 * 10);
     attention.attr.heads.window = 2;
     ck_assert_double_eq(hy_op_flops(&attention), 2.0 * 2 * 2 * 3 * 5 * 7);
-    ck_assert_int_eq(hy_attention_pairs(4, 9), 10);
+    attention.attr.heads.window = 9;
+    ck_assert_int_eq(hy_attention_pairs(&attention.attr.heads, 4), 10);
     hy_op_call cached = attention;
     cached.kind = HY_OP_ATTENTION_CACHED;
     cached.attr.heads.window = 0;
