@@ -96,10 +96,9 @@ __device__ __forceinline__ void hy_dkv_hide(float p[S::M][2 * S::N][4], const hy
     HY_EACH(n, 2 * S::N) {
         HY_EACH(e, 2) {
             int i = query + n * 8 + lane % 4 * 2 + e;
-            int low = hy_first_key(a, b, min(i, a.T - 1)), high = i - key;
+            int low = hy_first_key(a, b, min(i, a.T - 1)) - key, high = i - key;
             hy_gap gap = {};
-            if (IS_SPARSE) gap = hy_sparse_gap(a.local, a.global, low, i);
-            low -= key, gap.begin -= key, gap.end -= key;
+            if (IS_SPARSE) gap = hy_sparse_gap(a.local, a.global, low, high);
             HY_EACH(m, S::M) {
                 HY_EACH(r, 2) {
                     int row = m * 16 + r * 8 + lane / 4;
