@@ -20,7 +20,6 @@ typedef struct hy_cuda_card {
     int code;       /* what the kernels were compiled for; less, if the driver translated them */
     int multiprocessors;
     size_t shared_bytes; /* most shared memory a block may request */
-    int clusters;        /* of eight blocks with so much shared memory that run at once; 0: none */
 } hy_cuda_card;
 
 typedef struct hy_cuda {
