@@ -136,6 +136,7 @@ static hy_rows_call call_of(const bench *b, const matrix &m, int rows, size_t at
     c.a = b->tokens, c.b = b->weights + at, c.d = b->out;
     c.in = c.out = HY_BF16;
     c.alpha = 1;
+    c.has_fours = m.N % HY_QUAD == 0;
     if (m.is_nf4) {
         size_t blocks = (size_t)m.N * m.K / HY_NF4_BLOCK;
         c.nf4 = {(const uint8_t *)c.b, NULL, (const float2 *)b->scales, NULL, 8};

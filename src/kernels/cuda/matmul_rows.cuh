@@ -19,6 +19,7 @@
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/nf4.cuh"
+#include "kernels/cuda/quad.cuh"
 #include "kernels/cuda/tile.cuh"
 
 #define HY_ROWS_CHUNK 128
@@ -32,16 +33,24 @@ typedef struct hy_rows_call {
     float alpha;
     const float *scales; /* int8: one per row; e4m3: one */
     hy_nf4_codes nf4;
-    bool waits; /* the op before may write b */
+    bool waits;     /* the op before may write b */
+    bool has_fours; /* rows of d, c and bias can be read and written in fours */
 } hy_rows_call;
 
-/* One result from its sum: every kernel rounds in the same places. */
-__device__ __forceinline__ void hy_rows_finish(const hy_rows_call &c, int row, int col, float sum) {
+/* Results of `count` neighbours in a row, at most four, from their sums: every kernel rounds in the
+ * same places. */
+__device__ __forceinline__ void hy_rows_finish(const hy_rows_call &c, int row, int col, int count,
+                                               const float sum[HY_QUAD]) {
     int64_t at = (int64_t)row * c.N + col;
-    float x = __fmul_rn(c.alpha, sum);
-    if (c.c) x = __fadd_rn(x, hy_load_any(c.c, at, c.out));
-    if (c.bias) x = __fadd_rn(x, hy_load_any(c.bias, col, c.bias_dtype));
-    hy_store_any(c.d, at, c.out, x);
+    float x[HY_QUAD], y[HY_QUAD];
+    auto add = [&](const void *data, int64_t i, hy_dtype dtype) {
+        hy_widen(hy_fetch({(void *)data, dtype, c.has_fours}, i, count), dtype, y);
+        HY_EACH(e, HY_QUAD) x[e] = __fadd_rn(x[e], y[e]);
+    };
+    HY_EACH(e, HY_QUAD) x[e] = __fmul_rn(c.alpha, sum[e]);
+    if (c.c) add(c.c, at, c.out);
+    if (c.bias) add(c.bias, col, c.bias_dtype);
+    hy_store({c.d, c.out, c.has_fours}, at, count, hy_narrow(x, c.out));
 }
 
 /* Kernels on tensor cores, for each stored type of b: a and b are aligned to 16 bytes, and K is a
@@ -397,8 +406,15 @@ __device__ __forceinline__ void hy_rows_keep(float all[S::TILES][S::COLUMNS][4],
 
 #endif
 
+/* Blocks that must have room on a multiprocessor: of few rows, which wait for memory most. In nf4,
+ * blocks of eight groups have the registers instead. */
+template <typename S, typename W> constexpr int hy_rows_blocks() {
+    return S::DEEP == 4 ? 5 : S::DEEP == 8 && W::PIECES > 1 ? 4 : 1;
+}
+
 template <typename S, typename W, typename T>
-__global__ void __launch_bounds__(S::THREADS, S::DEEP == 4 ? 5 : 1) hy_rows_kernel(hy_rows_call c) {
+__global__ void __launch_bounds__(S::THREADS, hy_rows_blocks<S, W>())
+    hy_rows_kernel(hy_rows_call c) {
 #if HY_HAS_TILES && defined(__CUDA_ARCH__)
     if (!S::IS_USED) return;
     typedef hy_rows_memory<S, W> memory;
@@ -487,10 +503,8 @@ __global__ void __launch_bounds__(S::THREADS, S::DEEP == 4 ? 5 : 1) hy_rows_kern
                 total[2] = __fadd_rn(total[2], x.z), total[3] = __fadd_rn(total[3], x.w);
             }
         }
-        HY_EACH(e, 4) {
-            int at = weight + column + e;
-            if (at < c.N) hy_rows_finish(c, token + row, at, total[e]);
-        }
+        hy_rows_finish(c, token + row, weight + column, hy_quad_length(weight + column, c.N),
+                       total);
     }
     if (S::ACROSS > 1)
         hy_meet_cluster<S::ACROSS>(); /* the others may still read this block's sums */
