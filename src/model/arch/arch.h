@@ -19,6 +19,8 @@ typedef struct hy_modules {
     const char *part[HY_MODULE_PARTS]; /* NULL after the last */
     bool is_transposed;                /* files store it as (in, out) */
     bool is_outside;                   /* its path has no family prefix */
+    bool is_bare;                      /* its path is the name of its tensor, without "weight" */
+    bool is_kernel;  /* files store a convolution's (rows, cols) as (rows, 1, cols) */
     bool is_by_head; /* files store the rows of q, k and v together for each head */
 } hy_modules;
 
@@ -33,6 +35,7 @@ typedef enum hy_config_kind {
     HY_CONFIG_SWITCH,         /* bool */
     HY_CONFIG_STD,            /* double, deviation of the first weights */
     HY_CONFIG_FUNCTION,       /* hy_mlp_function */
+    HY_CONFIG_SILU,           /* the function must be silu */
     HY_CONFIG_ATTENTION_BIAS, /* of q, k, v and the attention output */
     HY_CONFIG_MLP_BIAS,       /* of all matrices of the mlp */
     HY_CONFIG_BIAS,           /* of all matrices of attention and mlp */
@@ -108,7 +111,9 @@ typedef struct hy_family {
     /* What all models of the family have, and the biases and activation that --architecture sets */
     const hy_shape *base;
     void (*finish)(hy_shape *shape); /* sets what follows from other values; NULL: nothing does */
-    const char *const *ignored;      /* endings of tensors that are not used; ends with NULL */
+    /* Tensors that are not used: endings of their names, or with a point at the end beginnings;
+     * ends with NULL */
+    const char *const *ignored;
     /* Without layer_types, one of so many layers has no window; 0: all have it. */
     int32_t window_period;
     bool has_one_window; /* transformers ignores layer_types: all layers have the window, or none */
@@ -202,6 +207,6 @@ hy_status hy_arch_check_family(const hy_shape *shape);
  * space before it; "": not known. */
 const char *hy_arch_why_not(const char *name);
 
-/* The end of a module's path that names it within a block: "q_proj"; for GPT-2's two c_proj the
- * last two words. */
+/* The end of a module's path that names it within a block: "q_proj"; for GPT-2's two c_proj, and a
+ * norm beside the final one, the last two words. */
 const char *hy_module_last_name(const char *path);

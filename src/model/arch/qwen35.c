@@ -10,9 +10,9 @@ static const hy_modules modules[HY_P_KIND_COUNT] = {
     [HY_P_LINEAR_QKV] = {{"layers.%d.linear_attn.in_proj_qkv"}},
     [HY_P_LINEAR_Z] = {{"layers.%d.linear_attn.in_proj_z"}},
     [HY_P_LINEAR_BA] = {{"layers.%d.linear_attn.in_proj_b", "layers.%d.linear_attn.in_proj_a"}},
-    [HY_P_CONV] = {{"layers.%d.linear_attn.conv1d"}},
-    [HY_P_A_LOG] = {{"layers.%d.linear_attn.A_log"}},
-    [HY_P_DT_BIAS] = {{"layers.%d.linear_attn.dt_bias"}},
+    [HY_P_CONV] = {{"layers.%d.linear_attn.conv1d"}, .is_kernel = true},
+    [HY_P_A_LOG] = {{"layers.%d.linear_attn.A_log"}, .is_bare = true},
+    [HY_P_DT_BIAS] = {{"layers.%d.linear_attn.dt_bias"}, .is_bare = true},
     [HY_P_LINEAR_NORM] = {{"layers.%d.linear_attn.norm"}},
     [HY_P_LINEAR_OUT] = {{"layers.%d.linear_attn.out_proj"}},
 };
@@ -29,7 +29,7 @@ static const hy_config_field fields[] = {
     {"linear_conv_kernel_dim", HY_CONFIG_SIZE, HY_AT(more.linear.taps), 4},
     {"full_attention_interval", HY_CONFIG_INTERVAL, HY_AT(more.linear.layers), 4},
     {"layer_types", HY_CONFIG_LINEARS, HY_AT(more.linear.layers), 0},
-    HY_FUNCTION_FIELD("hidden_act"),
+    {"hidden_act", HY_CONFIG_SILU, 0, 0},
     {0},
 };
 
@@ -39,7 +39,7 @@ static const hy_shape base = {.is_rms = true,
                               .has_qk_norm = true,
                               .more = {.norm_offset = 1, .has_gates = true}};
 
-static const char *const ignored[] = {".rotary_emb.inv_freq", NULL};
+static const char *const ignored[] = {".rotary_emb.inv_freq", "mtp.", "model.visual.", NULL};
 
 const hy_family hy_qwen35 = {.name = "qwen3_5_text",
                              .class_name = "Qwen3_5ForCausalLM",
