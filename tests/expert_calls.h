@@ -16,10 +16,11 @@ typedef struct experts_case {
 
 /* One token, more experts than rows, sizes that no tile divides, and whole tiles. */
 static const experts_case experts_cases[] = {
-    {1, 4, 2, 8, 16, LOAD_EVEN},    {3, 9, 4, 24, 40, LOAD_EVEN},
-    {70, 5, 1, 33, 17, LOAD_EVEN},  {64, 8, 2, 64, 128, LOAD_ONE},
-    {45, 16, 3, 72, 56, LOAD_SOME}, {70, 3, 3, 72, 264, LOAD_EVEN},
-    {130, 6, 1, 128, 72, LOAD_ONE}, {100, 7, 2, 136, 136, LOAD_SOME},
+    {1, 4, 2, 8, 16, LOAD_EVEN},     {3, 9, 4, 24, 40, LOAD_EVEN},
+    {70, 5, 1, 33, 17, LOAD_EVEN},   {64, 8, 2, 64, 128, LOAD_ONE},
+    {45, 16, 3, 72, 56, LOAD_SOME},  {70, 3, 3, 72, 264, LOAD_EVEN},
+    {130, 6, 1, 128, 72, LOAD_ONE},  {100, 7, 2, 136, 136, LOAD_SOME},
+    {40, 600, 2, 16, 24, LOAD_EVEN},
 };
 enum { EXPERTS_CASES = sizeof experts_cases / sizeof experts_cases[0] };
 

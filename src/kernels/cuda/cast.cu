@@ -5,6 +5,7 @@
  * are copied unchanged. */
 #include <string.h>
 
+#include "kernels/cuda/cast.cuh"
 #include "kernels/cuda/nf4.cuh"
 #include "kernels/cuda/quad.cuh"
 #include "kernels/fp8.h"
@@ -137,10 +138,11 @@ static void encode_int8(const hy_tensor *x, const hy_tensor *dst, cudaStream_t s
 #define WORD 8  /* values in a word, which a thread converts at a time: 16 bytes of a 16-bit type */
 #define WORDS 4 /* words per thread; those of a block of threads are adjacent, four times */
 
-/* The levels are looked up in shared memory: 16 words in 16 banks, so lanes never conflict. */
+/* `words` words, from word `begin` of the tensor on. The levels are looked up in shared memory: 16
+ * words in 16 banks, so lanes never conflict. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    decode_nf4_kernel(hy_nf4_codes c, T *out, int64_t words) {
+    decode_nf4_kernel(hy_nf4_codes c, T *out, int64_t begin, int64_t words) {
     __shared__ float levels[16];
     if (threadIdx.x < 16) levels[threadIdx.x] = hy_nf4_level_table[threadIdx.x];
     int64_t first = (int64_t)blockIdx.x * THREADS * WORDS + threadIdx.x;
@@ -148,11 +150,11 @@ __global__ void __launch_bounds__(THREADS)
     float scale[WORDS];
     HY_EACH(k, WORDS) {
         int64_t at = first + k * THREADS;
-        if (at < words) word[k] = __ldg((const uint32_t *)c.codes + at);
+        if (at < words) word[k] = __ldg((const uint32_t *)c.codes + begin + at);
     }
     HY_EACH(k, WORDS) {
         int64_t at = first + k * THREADS;
-        if (at < words) scale[k] = hy_nf4_scale_at(c, at / (HY_NF4_BLOCK / WORD));
+        if (at < words) scale[k] = hy_nf4_scale_at(c, (begin + at) / (HY_NF4_BLOCK / WORD));
     }
     __syncthreads();
     HY_EACH(k, WORDS) {
@@ -163,10 +165,10 @@ __global__ void __launch_bounds__(THREADS)
             x[i] = __fmul_rn(levels[word[k] >> (i / 2 * 8 + (i % 2 ? 0 : 4)) & 15], scale[k]);
         }
 #pragma unroll
-        for (int begin = 0; begin < WORD; begin += hy_pack<T>::count) {
+        for (int pack = 0; pack < WORD; pack += hy_pack<T>::count) {
             hy_pack<T> made;
-            HY_EACH(i, hy_pack<T>::count) made.v[i] = hy_from_float<T>(x[begin + i]);
-            hy_store_pack(out + at * WORD + begin, made);
+            HY_EACH(i, hy_pack<T>::count) made.v[i] = hy_from_float<T>(x[pack + i]);
+            hy_store_pack(out + at * WORD + pack, made);
         }
     }
 }
@@ -174,13 +176,14 @@ __global__ void __launch_bounds__(THREADS)
 /* For addresses that are not aligned. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    decode_nf4_slowly(hy_nf4_codes c, T *out, int64_t count) {
+    decode_nf4_slowly(hy_nf4_codes c, T *out, int64_t begin, int64_t count) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < count) out[i] = hy_from_float<T>(hy_nf4_at(c, i));
+    if (i < count) out[i] = hy_from_float<T>(hy_nf4_at(c, begin + i));
 }
 
-static void cast_nf4(const hy_tensor *src, const hy_tensor *dst, cudaStream_t stream) {
-    int64_t count = hy_tensor_count(src);
+static void cast_nf4(const hy_tensor *src, int64_t first, const hy_tensor *dst,
+                     cudaStream_t stream) {
+    int64_t count = hy_tensor_count(dst);
     bool is_packed = (uintptr_t)src->data % 4 == 0 && (uintptr_t)dst->data % 16 == 0;
     hy_nf4_codes codes = hy_nf4_codes_of(src);
     hy_by_type(dst->dtype, [&](auto zero) {
@@ -188,31 +191,39 @@ static void cast_nf4(const hy_tensor *src, const hy_tensor *dst, cudaStream_t st
         if (is_packed) {
             unsigned blocks = (unsigned)hy_ceil_div(count, WORD * WORDS * THREADS);
             decode_nf4_kernel<T>
-                <<<blocks, THREADS, 0, stream>>>(codes, (T *)dst->data, count / WORD);
+                <<<blocks, THREADS, 0, stream>>>(codes, (T *)dst->data, first / WORD, count / WORD);
         } else {
             unsigned blocks = (unsigned)hy_ceil_div(count, THREADS);
-            decode_nf4_slowly<T><<<blocks, THREADS, 0, stream>>>(codes, (T *)dst->data, count);
+            decode_nf4_slowly<T>
+                <<<blocks, THREADS, 0, stream>>>(codes, (T *)dst->data, first, count);
         }
     });
 }
 
+hy_status hy_cuda_cast_part(const hy_cuda_run *run, const hy_tensor *src, int64_t first,
+                            const hy_tensor *dst) {
+    const uint8_t *codes = (const uint8_t *)src->data;
+    int64_t width = src->quant.block, count = hy_tensor_count(dst);
+    if (src->dtype == HY_NF4) {
+        cast_nf4(src, first, dst, run->stream);
+    } else if (src->dtype == HY_E4M3) {
+        decode(fp8_codes{codes + first, src->quant.scale}, dst, true, run->stream);
+    } else if (src->dtype == HY_I8) {
+        int8_codes rows = {codes + first, src->quant.scale + first / width, width};
+        decode(rows, dst, width % CODES == 0, run->stream);
+    } else {
+        hy_tensor part = *src;
+        part.data = (char *)src->data + hy_dtype_bytes(src->dtype, first);
+        unsigned blocks = hy_quad_blocks(count, THREADS);
+        cast_kernel<<<blocks, THREADS, 0, run->stream>>>(hy_view_of(&part), hy_view_of(dst), count);
+    }
+    return hy_cuda_launched(run);
+}
+
 hy_status hy_cuda_cast(const hy_cuda_run *run) {
     const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
-    const uint8_t *codes = (const uint8_t *)src->data;
-    int64_t width = src->quant.block, count = hy_tensor_count(src);
-    if (src->dtype == HY_NF4) {
-        cast_nf4(src, dst, run->stream);
-    } else if (src->dtype == HY_E4M3) {
-        decode(fp8_codes{codes, src->quant.scale}, dst, true, run->stream);
-    } else if (src->dtype == HY_I8) {
-        int8_codes rows = {codes, src->quant.scale, width};
-        decode(rows, dst, width % CODES == 0, run->stream);
-    } else if (dst->dtype == HY_I8) {
-        encode_int8(src, dst, run->stream);
-    } else {
-        unsigned blocks = hy_quad_blocks(count, THREADS);
-        cast_kernel<<<blocks, THREADS, 0, run->stream>>>(hy_view_of(src), hy_view_of(dst), count);
-    }
+    if (dst->dtype != HY_I8) return hy_cuda_cast_part(run, src, 0, dst);
+    encode_int8(src, dst, run->stream);
     return hy_cuda_launched(run);
 }
 
