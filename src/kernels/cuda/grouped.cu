@@ -42,7 +42,7 @@ template <typename T> struct plain_operand {
 };
 
 template <typename T>
-static __global__ void __launch_bounds__(PLAIN_THREADS) plain_kernel(hy_grouped_call c) {
+static __global__ void __launch_bounds__(PLAIN_THREADS, 2) plain_kernel(hy_grouped_call c) {
     __shared__ float a[DEPTH][TILE + 1], b[DEPTH][TILE + 1];
     int expert, begin, end, row, col = blockIdx.y * TILE;
     int across = threadIdx.x % 16, down = threadIdx.x / 16;
