@@ -510,7 +510,7 @@ typedef struct hy_inference_facts {
     int32_t vocab, context; /* tokens */
     hy_dtype dtype;         /* of compute */
     hy_place weights_place;
-    uint64_t weights_bytes, cache_bytes; /* cache: keys and values of a full context */
+    uint64_t weights_bytes, cache_bytes; /* cache: keys, values and states of a full context */
     const char *message_format;          /* how messages are written, for people */
     bool is_trained_format;              /* as in the rows that the run was trained on */
 } hy_inference_facts;
@@ -556,7 +556,7 @@ typedef struct hy_generated {
     size_t size;
     hy_end end;
     int32_t prompt_tokens; /* all tokens before the answer */
-    int32_t reused_tokens; /* of these, tokens with keys and values from earlier calls */
+    int32_t reused_tokens; /* of these, tokens that were in the cache from earlier calls */
     int32_t tokens;        /* of the answer */
     double prompt_seconds, seconds;
 } hy_generated;

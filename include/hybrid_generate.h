@@ -56,7 +56,7 @@ typedef struct hy_generator_facts {
     int32_t vocab, context, streams;
     hy_dtype dtype;
     hy_place weights_place;
-    uint64_t weights_bytes, cache_bytes; /* cache: keys and values of all sequences together */
+    uint64_t weights_bytes, cache_bytes; /* cache: keys, values and states of all sequences */
     int64_t cache_tokens;                /* that fit into it */
 } hy_generator_facts;
 static inline void hy_generator_describe(const hy_generator *generator, hy_generator_facts *out);
@@ -99,7 +99,7 @@ typedef struct hy_piece {
     /* The last piece of the answer. */
     bool is_last;
     hy_end end;
-    int32_t prompt_tokens, reused_tokens; /* reused: their keys and values were there already */
+    int32_t prompt_tokens, reused_tokens; /* reused: they were in the cache already */
     int32_t answer_tokens;                /* so far; with the token that ended it */
     double wait_seconds, prompt_seconds, seconds; /* in the queue; until the first token; in all */
     const hy_scored_token *end_token; /* with HY_END_MODEL the token that ended it; else NULL */

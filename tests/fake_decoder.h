@@ -3,7 +3,8 @@
  * It stands in for model/batch_decode.c in the programs that include it. Its cache holds tokens
  * instead of keys and values, in the same blocks. The next token is a hash of the tokens that the
  * cache has for the sequence (within the window, for a kind with one), of seed and position: so a
- * block that is shared, copied, overwritten or given away wrongly changes the answer. */
+ * block that is shared, copied, overwritten or given away wrongly changes the answer. With states the
+ * next token is also a hash of the slot's state, which is a hash of all tokens that it has taken. */
 #ifndef HY_TESTS_FAKE_DECODER_H
 #define HY_TESTS_FAKE_DECODER_H
 
@@ -13,6 +14,7 @@
 #include "model/batch_decode.h"
 
 enum { FAKE_STREAMS = 9, FAKE_CONTEXT = 1200, FAKE_VOCAB = 256, FAKE_TOP = 3 };
+enum { FAKE_SNAPSHOTS = 3, FAKE_STATES_COUNT = FAKE_STREAMS + FAKE_SNAPSHOTS };
 enum { FAKE_WIDTH = FAKE_CONTEXT / HY_DECODE_BLOCK, FAKE_BLOCKS = 1000 };
 
 typedef struct fake_result {
@@ -27,6 +29,10 @@ struct hy_batch_decoder {
     int32_t cache[HY_CACHE_KINDS][FAKE_BLOCKS][HY_DECODE_BLOCK];
     int32_t blocks[FAKE_STREAMS][HY_CACHE_KINDS][FAKE_WIDTH], counts[FAKE_STREAMS][HY_CACHE_KINDS];
     int32_t next[FAKE_STREAMS], seen[FAKE_STREAMS];
+    hy_states states;
+    uint64_t state[FAKE_STATES_COUNT];
+    uint64_t trail[FAKE_CONTEXT];                 /* the state after each row of the last chunk */
+    int64_t copies;                               /* of states, so far */
     int32_t chunk_slot, chunk_first, chunk_count; /* count 0: a step followed */
     fake_result results[HY_STEPS_AHEAD + 1];
     uint64_t enqueued, read;
@@ -58,14 +64,28 @@ static inline uint64_t fake_hash(const int32_t *tokens, int32_t last, int32_t wi
     return hy_hash_bytes(tokens + first, (size_t)(last + 1 - first) * sizeof *tokens, 0);
 }
 
-/* What follows the tokens up to position `last`, as each kind's layers see them. */
-static inline uint64_t fake_logits(const hy_batch_decoder *d, const int32_t *const *tokens,
-                                   int32_t last) {
-    uint64_t hash = 1;
+static inline uint64_t fake_turn(const hy_batch_decoder *d, uint64_t state, int32_t at,
+                                 int32_t token) {
+    uint64_t pair[] = {at > 0 ? state : 0, (uint64_t)token};
+    return d->states.layers > 0 ? hy_hash_bytes(pair, sizeof pair, 0) : 0;
+}
+
+/* What follows the tokens up to position `last`, as each kind's layers see them, and this state. */
+static inline uint64_t fake_logits_of(const hy_batch_decoder *d, const int32_t *const *tokens,
+                                      int32_t last, uint64_t state) {
+    uint64_t hash = 1 + state;
     for (int32_t kind = 0; kind < d->kind_count; kind++) {
         hash = hash * 31 + fake_hash(tokens[kind], last, d->kinds[kind].window);
     }
     return hash;
+}
+
+/* The same, with the state of a sequence that has taken the first kind's tokens. */
+static inline uint64_t fake_logits(const hy_batch_decoder *d, const int32_t *const *tokens,
+                                   int32_t last) {
+    uint64_t state = 0;
+    for (int32_t i = 0; i <= last; i++) state = fake_turn(d, state, i, tokens[0][i]);
+    return fake_logits_of(d, tokens, last, state);
 }
 
 /* Tokens are below 40, so about one in 40 is token 0, the end of an answer. */
@@ -78,14 +98,20 @@ static inline float fake_logprob(uint64_t logits, int32_t token) {
     return -(float)((logits ^ (uint64_t)token) % 1000) / 100;
 }
 
-/* The logits after position `last` of a slot. */
-static inline uint64_t fake_look(const hy_batch_decoder *d, int32_t slot, int32_t last) {
+/* The logits after position `last` of a slot, whose state was then this. */
+static inline uint64_t fake_look(const hy_batch_decoder *d, int32_t slot, int32_t last,
+                                 uint64_t state) {
     static int32_t tokens[HY_CACHE_KINDS][FAKE_CONTEXT];
     const int32_t *lists[HY_CACHE_KINDS] = {tokens[0], tokens[1]};
     for (int32_t kind = 0; kind < d->kind_count; kind++) {
         for (int32_t i = 0; i <= last; i++) tokens[kind][i] = fake_at(d, slot, kind, i);
     }
-    return fake_logits(d, lists, last);
+    return fake_logits_of(d, lists, last, state);
+}
+
+/* The same after a row of the last chunk. */
+static inline uint64_t fake_look_back(const hy_batch_decoder *d, int32_t row) {
+    return fake_look(d, d->chunk_slot, d->chunk_first + row, d->trail[row]);
 }
 
 /* ---- the interface --------------------------------------------------------------------------- */
@@ -99,6 +125,8 @@ hy_status hy_batch_decoder_create(hy_model *model, hy_backend *backend,
 void hy_batch_decoder_destroy(hy_batch_decoder *d) { (void)d; }
 uint64_t hy_batch_decoder_bytes(const hy_batch_decoder *d) { return (void)d, 0; }
 uint64_t hy_batch_decoder_cache_bytes(const hy_batch_decoder *d) { return (void)d, 0; }
+
+const hy_states *hy_batch_decoder_states(const hy_batch_decoder *d) { return &d->states; }
 
 const hy_batch_decoder_options *hy_batch_decoder_facts(const hy_batch_decoder *d) {
     return &d->options;
@@ -130,6 +158,14 @@ hy_status hy_batch_decoder_copy_block(hy_batch_decoder *d, int32_t kind, int32_t
     return HY_OK;
 }
 
+hy_status hy_batch_decoder_copy_state(hy_batch_decoder *d, int32_t from, int32_t to) {
+    if (d->states.layers == 0 || from == to) return HY_OK;
+    ck_assert(from >= 0 && from < d->states.count && to >= 0 && to < d->states.count);
+    d->state[to] = d->state[from];
+    d->copies++;
+    return HY_OK;
+}
+
 static inline fake_result *fake_next(hy_batch_decoder *d) {
     ck_assert_uint_le(d->enqueued - d->read, HY_STEPS_AHEAD);
     fake_result *r = &d->results[d->enqueued++ % (HY_STEPS_AHEAD + 1)];
@@ -153,7 +189,10 @@ hy_status hy_batch_decoder_chunk(hy_batch_decoder *d, int32_t slot, const int32_
     ck_assert_int_eq(begin, first);
     ck_assert(count >= 1 && count <= hy_chunk_length(first, d->options.chunk));
     ck_assert_ptr_null(sampling); /* the schedule chooses apart */
-    for (int32_t i = 0; i < count; i++) fake_write(d, slot, first + i, tokens[i]);
+    for (int32_t i = 0; i < count; i++) {
+        fake_write(d, slot, first + i, tokens[i]);
+        d->state[slot] = d->trail[i] = fake_turn(d, d->state[slot], first + i, tokens[i]);
+    }
     d->chunk_slot = slot;
     d->chunk_first = first;
     d->chunk_count = count;
@@ -164,7 +203,7 @@ hy_status hy_batch_decoder_chunk(hy_batch_decoder *d, int32_t slot, const int32_
 
 hy_status hy_batch_decoder_choose(hy_batch_decoder *d, int32_t slot, const hy_sampling *sampling) {
     ck_assert_int_gt(d->chunk_count, 0);
-    uint64_t logits = fake_look(d, d->chunk_slot, d->chunk_first + d->chunk_count - 1);
+    uint64_t logits = fake_look_back(d, d->chunk_count - 1);
     d->next[slot] = fake_choice(logits, sampling);
     fake_put(fake_next(d), slot, logits, d->next[slot]);
     bool has_penalty = sampling->penalty > 0 && sampling->penalty != 1;
@@ -178,7 +217,7 @@ hy_status hy_batch_decoder_score(hy_batch_decoder *d, int32_t row, const int32_t
     ck_assert(row + count <= d->chunk_count && count <= d->options.streams);
     fake_result *r = fake_next(d);
     for (int32_t i = 0; i < count; i++) {
-        fake_put(r, i, fake_look(d, d->chunk_slot, d->chunk_first + row + i), tokens[i]);
+        fake_put(r, i, fake_look_back(d, row + i), tokens[i]);
     }
     return HY_OK;
 }
@@ -194,7 +233,8 @@ hy_status hy_batch_decoder_step(hy_batch_decoder *d, int32_t rows, const int32_t
         d->seen[slot]++; /* of an idle slot too */
         if (first[slot] < 0) continue;
         fake_write(d, slot, first[slot], d->next[slot]);
-        uint64_t logits = fake_look(d, slot, first[slot]);
+        d->state[slot] = fake_turn(d, d->state[slot], first[slot], d->next[slot]);
+        uint64_t logits = fake_look(d, slot, first[slot], d->state[slot]);
         d->next[slot] = fake_choice(logits, &sampling[slot]);
         fake_put(r, slot, logits, d->next[slot]);
         d->rows++;
@@ -214,10 +254,19 @@ hy_status hy_batch_decoder_read(hy_batch_decoder *d, hy_step_tokens *out) {
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-enum { FAKE_FULL, FAKE_MIXED, FAKE_WINDOW, FAKE_GROWING, FAKE_GROWING_MIXED, FAKE_SORTS };
+enum {
+    FAKE_FULL,
+    FAKE_MIXED,
+    FAKE_WINDOW,
+    FAKE_STATES,
+    FAKE_GROWING,
+    FAKE_GROWING_MIXED,
+    FAKE_GROWING_STATES,
+    FAKE_SORTS
+};
 
-/* A pool of so many blocks of each kind; `sort` says which windows the layers have, and whether
- * chunks grow. */
+/* A pool of so many blocks of each kind; `sort` says which windows the layers have, whether they have
+ * states, and whether chunks grow. */
 static inline hy_batch_decoder *fake_open(int sort, int32_t blocks) {
     hy_batch_decoder *d = calloc(1, sizeof *d);
     ck_assert_ptr_nonnull(d);
@@ -235,6 +284,10 @@ static inline hy_batch_decoder *fake_open(int sort, int32_t blocks) {
     d->kind_count = sort == FAKE_MIXED || sort == FAKE_GROWING_MIXED ? 2 : 1;
     d->options.tokens = (int64_t)blocks * HY_DECODE_BLOCK;
     memset(d->cache, 0xff, sizeof d->cache);
+    memset(d->state, 0xff, sizeof d->state);
+    if (sort == FAKE_STATES || sort == FAKE_GROWING_STATES)
+        d->states = (hy_states){
+            .layers = 2, .count = FAKE_STATES_COUNT, .snapshots = FAKE_SNAPSHOTS, .each = 8};
     return d;
 }
 

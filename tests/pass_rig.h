@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "harness.h"
+#include "linear_shape.h"
 #include "model/model.h"
 
 #define PASS_ROWS 16
@@ -15,7 +16,7 @@
 #define PASS_MICRO_BATCHES 3
 
 typedef struct pass_choice {
-    bool is_tied, is_rich;
+    bool is_tied, is_rich, is_linear;
     int recompute;
     int32_t recompute_layers;
     bool offloads;
@@ -61,6 +62,11 @@ static inline hy_shape pass_shape(const pass_choice *c) {
         strcpy(shape.sliding_layers, "fs");
     } else {
         shape.has_proj_bias = true;
+    }
+    if (c->is_linear) {
+        shape = linear_shape();
+        shape.context = 8;
+        shape.has_tied_head = c->is_tied;
     }
     return shape;
 }

@@ -20,6 +20,8 @@ static inline void reference_put(const hy_op_call *c, double *out, double value)
     *out = c->attr.accumulate ? *out + value : value;
 }
 
+#include "reference_delta.h"
+
 /* ---- matmul and sums ------------------------------------------------------------------------- */
 
 static inline void reference_matmul(const hy_op_call *c) {
@@ -128,58 +130,63 @@ typedef struct reference_part {
     int64_t count; /* parts of a row */
     int64_t at, n; /* columns of this one */
     bool is_query;
+    int64_t raw; /* its first column in qkv */
 } reference_part;
 
 static inline reference_part reference_part_of(const hy_op_call *c, int64_t i) {
     int64_t H = c->attr.heads.heads, K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
-    if (!c->attr.heads.is_whole) return (reference_part){H + K, i * D, D, i < H};
-    return (reference_part){2, i ? H * D : 0, (i ? K : H) * D, i == 0};
+    if (c->attr.heads.is_whole) {
+        return (reference_part){2, i ? H * D : 0, (i ? K : H) * D, i == 0, i ? H * D : 0};
+    }
+    int64_t gates = c->attr.heads.has_gates ? (i < H ? i : H) : 0;
+    return (reference_part){H + K, i * D, D, i < H, (i + gates) * D};
 }
 
 static inline void reference_head_norm(const hy_op_call *c) {
     int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
     int64_t N = hy_tensor_height(&c->t[HY_HEAD_NORM_QKV]), P = (c->attr.heads.heads + 2 * K) * D;
+    int64_t A = hy_tensor_width(&c->t[HY_HEAD_NORM_QKV]);
     for (int64_t n = 0; n < N; n++) {
-        const double *row = reference_data(c, HY_HEAD_NORM_QKV) + n * P;
+        const double *row = reference_data(c, HY_HEAD_NORM_QKV) + n * A;
         double *out = reference_data(c, HY_HEAD_NORM_OUT) + n * P;
         for (int64_t k = 0; k < reference_part_of(c, 0).count; k++) {
             reference_part p = reference_part_of(c, k);
             const double *w = reference_data(c, p.is_query ? HY_HEAD_NORM_WQ : HY_HEAD_NORM_WK);
-            const double *x = row + p.at;
+            const double *x = row + p.raw;
             double square = 0, offset = (double)c->attr.heads.norm_offset;
             for (int64_t i = 0; i < p.n; i++) square += x[i] * x[i] / (double)p.n;
             double rstd = 1 / sqrt(square + (double)c->attr.heads.eps);
             for (int64_t i = 0; i < p.n; i++) out[p.at + i] = x[i] * rstd * (offset + w[i]);
             reference_data(c, HY_HEAD_NORM_RSTD)[n * p.count + k] = rstd;
         }
-        for (int64_t i = P - K * D; i < P; i++) out[i] = row[i];
+        for (int64_t i = 1; i <= K * D; i++) out[P - i] = row[A - i];
     }
 }
 
 static inline void reference_head_norm_bwd(const hy_op_call *c) {
     int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
     int64_t N = hy_tensor_height(&c->t[HY_HEAD_NORM_BWD_DOUT]);
-    int64_t P = (c->attr.heads.heads + 2 * K) * D;
+    int64_t P = (c->attr.heads.heads + 2 * K) * D, A = hy_tensor_width(&c->t[HY_HEAD_NORM_BWD_QKV]);
     double *sum = calloc((size_t)(2 * P), sizeof(double));
     for (int64_t n = 0; n < N; n++) {
         const double *dy = reference_data(c, HY_HEAD_NORM_BWD_DOUT) + n * P,
-                     *x = reference_data(c, HY_HEAD_NORM_BWD_QKV) + n * P;
-        double *dx = reference_data(c, HY_HEAD_NORM_BWD_DQKV) + n * P;
+                     *x = reference_data(c, HY_HEAD_NORM_BWD_QKV) + n * A;
+        double *dx = reference_data(c, HY_HEAD_NORM_BWD_DQKV) + n * A;
         for (int64_t k = 0; k < reference_part_of(c, 0).count; k++) {
             reference_part p = reference_part_of(c, k);
             const double *w =
                 reference_data(c, p.is_query ? HY_HEAD_NORM_BWD_WQ : HY_HEAD_NORM_BWD_WK);
             double rstd = reference_data(c, HY_HEAD_NORM_BWD_RSTD)[n * p.count + k], mean = 0;
             double offset = (double)c->attr.heads.norm_offset;
-            for (int64_t i = 0, j = p.at; i < p.n; i++, j++) {
-                mean += dy[j] * (offset + w[i]) * x[j] * rstd / (double)p.n;
-                sum[(p.is_query ? 0 : P) + i] += dy[j] * x[j] * rstd;
+            for (int64_t i = 0, j = p.at, r = p.raw; i < p.n; i++, j++, r++) {
+                mean += dy[j] * (offset + w[i]) * x[r] * rstd / (double)p.n;
+                sum[(p.is_query ? 0 : P) + i] += dy[j] * x[r] * rstd;
             }
-            for (int64_t i = 0, j = p.at; i < p.n; i++, j++) {
-                dx[j] = rstd * (dy[j] * (offset + w[i]) - x[j] * rstd * mean);
+            for (int64_t i = 0, j = p.at, r = p.raw; i < p.n; i++, j++, r++) {
+                dx[r] = rstd * (dy[j] * (offset + w[i]) - x[r] * rstd * mean);
             }
         }
-        for (int64_t i = P - K * D; i < P; i++) dx[i] = dy[i];
+        for (int64_t i = 1; i <= K * D; i++) dx[A - i] = dy[P - i];
     }
     for (int k = 0; k < 2; k++) {
         int at = HY_HEAD_NORM_BWD_DWQ + k;
@@ -230,19 +237,26 @@ static inline double reference_score(const hy_op_call *c, double dot) {
     return cap > 0 ? cap * tanh(score / cap) : score;
 }
 
+/* Whether query i, of the document that begins at `document`, sees key j. */
+static inline bool reference_sees(const hy_op_call *c, int64_t document, int64_t i, int64_t j) {
+    const hy_heads_attr *a = &c->attr.heads;
+    if (j > i || j < document) return false;
+    if (a->window > 0) return i - j < a->window;
+    int64_t block = (i - document) / 64, of_key = (j - document) / 64;
+    return a->sparse_local == 0 || of_key < a->sparse_global || block - of_key < a->sparse_local;
+}
+
 /* Weights of query i of head h over keys 0..i, and their log-sum-exp; sinks may be NULL. */
 static inline double reference_weights(const hy_op_call *c, const double *qkv,
                                        const int32_t *doc_starts, const double *sinks, int64_t b,
                                        int64_t h, int64_t i, double *p) {
     int64_t T = c->attr.heads.seq, H = c->attr.heads.heads, K = c->attr.heads.kv_heads;
     int64_t D = c->attr.heads.head_dim, P = (H + 2 * K) * D, kv = h / (H / K);
-    int64_t window = c->attr.heads.window;
     const double *q = qkv + (b * T + i) * P + h * D;
     double highest = sinks ? sinks[h] : -INFINITY, sum = 0;
     for (int64_t j = 0; j <= i; j++) {
         const double *k = qkv + (b * T + j) * P + (H + kv) * D;
-        bool is_seen =
-            (window <= 0 || j > i - window) && (!doc_starts || j >= doc_starts[b * T + i]);
+        bool is_seen = reference_sees(c, doc_starts ? doc_starts[b * T + i] : 0, i, j);
         double score = 0;
         for (int64_t d = 0; d < D; d++) score += q[d] * k[d];
         p[j] = is_seen ? reference_score(c, score) : -INFINITY;
@@ -295,24 +309,26 @@ static inline int64_t reference_cached_place(const hy_op_call *c, int64_t n) {
 /* The output of one head of row n. */
 static inline void reference_cached_head(const hy_op_call *c, int64_t n, int64_t h) {
     int64_t H = c->attr.heads.heads, K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
-    int64_t b = n / c->attr.heads.seq, kv = h / (H / K), window = c->attr.heads.window;
-    int64_t end = reference_cached_place(c, n) + 1;
-    int64_t begin = window > 0 && end > window ? end - window : 0;
+    int64_t b = n / c->attr.heads.seq, kv = h / (H / K), end = reference_cached_place(c, n) + 1;
     const double *q = reference_data(c, HY_ATTENTION_CACHED_QKV) + n * (H + 2 * K) * D + h * D;
     const double *sinks = reference_data(c, HY_ATTENTION_CACHED_SINKS);
     double *out = reference_data(c, HY_ATTENTION_CACHED_OUT) + (n * H + h) * D;
     double highest = sinks ? sinks[h] : -INFINITY, sum = 0;
     double *p = calloc((size_t)end, sizeof *p);
-    for (int64_t j = begin; j < end; j++) {
+    for (int64_t j = 0; j < end; j++) {
+        p[j] = -INFINITY;
+        if (!reference_sees(c, 0, end - 1, j)) continue;
         const double *k = reference_cached(c, b, j) + kv * D;
-        for (int64_t d = 0; d < D; d++) p[j] += q[d] * k[d];
-        p[j] = reference_score(c, p[j]);
+        double dot = 0;
+        for (int64_t d = 0; d < D; d++) dot += q[d] * k[d];
+        p[j] = reference_score(c, dot);
         highest = fmax(highest, p[j]);
     }
-    for (int64_t j = begin; j < end; j++) sum += p[j] = exp(p[j] - highest);
+    for (int64_t j = 0; j < end; j++) sum += p[j] = exp(p[j] - highest);
     if (sinks) sum += exp(sinks[h] - highest);
     for (int64_t d = 0; d < D; d++) out[d] = 0;
-    for (int64_t j = begin; j < end; j++) {
+    for (int64_t j = 0; j < end; j++) {
+        if (!reference_sees(c, 0, end - 1, j)) continue;
         const double *v = reference_cached(c, b, j) + (K + kv) * D;
         for (int64_t d = 0; d < D; d++) out[d] += p[j] / sum * v[d];
     }
@@ -694,6 +710,14 @@ static inline void reference_run(const hy_op_call *c) {
         [HY_OP_ATTENTION] = reference_attention,
         [HY_OP_ATTENTION_BWD] = reference_attention_bwd,
         [HY_OP_ATTENTION_CACHED] = reference_attention_cached,
+        [HY_OP_CONV] = reference_conv,
+        [HY_OP_CONV_BWD] = reference_conv_bwd,
+        [HY_OP_CONV_CACHED] = reference_conv_cached,
+        [HY_OP_DELTA] = reference_delta,
+        [HY_OP_DELTA_BWD] = reference_delta_bwd,
+        [HY_OP_DELTA_CACHED] = reference_delta_cached,
+        [HY_OP_GATE] = reference_gate,
+        [HY_OP_GATE_BWD] = reference_gate_bwd,
         [HY_OP_GELU] = reference_gelu_op,
         [HY_OP_GELU_BWD] = reference_gelu_bwd,
         [HY_OP_SWIGLU] = reference_swiglu,

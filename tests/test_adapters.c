@@ -379,14 +379,15 @@ END_TEST
 /* ---- names ----------------------------------------------------------------------------------- */
 
 START_TEST(names_mean_the_matrices_of_the_family) {
+    const int32_t without_up = HY_ADAPT_Q | HY_ADAPT_K | HY_ADAPT_V | HY_ADAPT_O | HY_ADAPT_DOWN;
     hy_shape llama = llama_shape(), gpt2 = gpt2_shape();
     int32_t parts;
     must(hy_adapter_parts_named(&llama, "q_proj, v_proj", &parts));
     ck_assert_int_eq(parts, HY_ADAPT_Q | HY_ADAPT_V);
     must(hy_adapter_parts_named(&llama, "attention,down", &parts));
-    ck_assert_int_eq(parts, HY_ADAPT_ALL & ~(HY_ADAPT_GATE | HY_ADAPT_UP));
+    ck_assert_int_eq(parts, without_up);
     must(hy_adapter_parts_named(&gpt2, "c_attn,c_proj", &parts));
-    ck_assert_int_eq(parts, HY_ADAPT_ALL & ~(HY_ADAPT_GATE | HY_ADAPT_UP));
+    ck_assert_int_eq(parts, without_up);
     must_fail(hy_adapter_parts_named(&llama, "q_proj,c_attn", &parts), HY_ERR_INPUT,
               "\"c_attn\" is not a matrix of this model; accepted: q_proj, k_proj, v_proj, o_proj, "
               "gate_proj, up_proj, down_proj");

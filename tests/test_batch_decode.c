@@ -1,7 +1,7 @@
 /* test_batch_decode.c: a batched decoder gives the log-probabilities of a pass over whole
  * sequences, and each sequence the same bits alone and among others.
  *
- * Models of every kind of position and attention; sequences longer than a chunk and longer than
+ * Models of every kind of position and attention, with keys and values and with states; sequences longer than a chunk and longer than
  * what is kept of a window; chunks of one length and chunks that grow; blocks in shuffled order;
  * weights on the device and passing through a ring. Steps force the tokens of a text, so that every
  * position has a known answer. */
@@ -15,8 +15,10 @@
 
 enum { SEQ = 560, VOCAB = 61, STREAMS = 9, TEXTS = 4, CHUNK = 256, TOP = 3 };
 enum { LONG = 1300, GROWN = 1024 }; /* contexts and longest chunks where chunks grow */
+enum { SNAPSHOTS = 3 };
 
-enum { GPT2, LLAMA, QWEN3, WINDOW, MIXED, CAPPED, SHAPES };
+/* LINEAR: linear attention in two of three layers; STATES: in all. */
+enum { GPT2, LLAMA, QWEN3, LINEAR, STATES, WINDOW, MIXED, CAPPED, SPARSE, SHAPES };
 
 static hy_shape shape_of(int kind) {
     hy_shape s = {.layers = 3,
@@ -37,7 +39,17 @@ static hy_shape shape_of(int kind) {
     if (kind >= QWEN3) s.kv_heads = 2;
     if (kind == QWEN3) s.has_qk_norm = true;
     if (kind == QWEN3) s.head_size = 12;
-    if (kind >= WINDOW) s.sliding_window = 37;
+    if (kind == LINEAR || kind == STATES) {
+        s.arch = HY_ARCH_QWEN35;
+        s.has_qk_norm = s.more.has_gates = true;
+        s.more.norm_offset = 1;
+        s.more.linear = (hy_linear_options){
+            .key_heads = 2, .heads = 4, .key_dim = 7, .value_dim = 5, .taps = 3};
+        strcpy(s.more.linear.layers, kind == LINEAR ? "lfl" : "l");
+        return s;
+    }
+    if (kind == SPARSE) s.sparse_local = 2, s.sparse_global = 1;
+    if (kind >= WINDOW && kind < SPARSE) s.sliding_window = 37;
     if (kind >= MIXED) strcpy(s.sliding_layers, "fs");
     if (kind == CAPPED) s.more.attention_softcap = s.more.logit_softcap = 5;
     if (kind == CAPPED) s.more.logit_divisor = 2, s.more.rope.local_theta = 100;
@@ -51,8 +63,9 @@ typedef struct decode_rig {
     int32_t texts[TEXTS][LONG + 1];
     hy_batch_decoder *decoder;
     void *memory;
-    int32_t used[HY_CACHE_KINDS]; /* blocks handed out */
-    float logprobs[TEXTS][LONG];  /* as the decoder gave them */
+    int32_t used[HY_CACHE_KINDS];   /* blocks handed out */
+    float logprobs[TEXTS][LONG];    /* as the decoder gave them */
+    int32_t snapshot_at[SNAPSHOTS]; /* take_rest takes one of each position */
 } decode_rig;
 
 /* Texts are windows of one random sequence. */
@@ -93,6 +106,7 @@ static void decode_open_sized(decode_rig *rig, int kind, int32_t context, int32_
                                                  .streams = STREAMS,
                                                  .chunk = chunk,
                                                  .top = TOP,
+                                                 .snapshots = SNAPSHOTS,
                                                  .has_seen = true,
                                                  .dtype = HY_F32});
 }
@@ -127,6 +141,16 @@ static void seat(decode_rig *rig, int32_t slot) {
     must(hy_batch_decoder_seat(rig->decoder, slot, lists, counts));
 }
 
+static hy_status copy_state(const decode_rig *rig, int32_t from, int32_t to) {
+    return hy_batch_decoder_copy_state(rig->decoder, from, to);
+}
+
+static void take_snapshots(const decode_rig *rig, int32_t slot, int32_t position) {
+    for (int32_t i = 0; i < SNAPSHOTS; i++) {
+        if (rig->snapshot_at[i] == position) must(copy_state(rig, slot, STREAMS + i));
+    }
+}
+
 static hy_sampling forced(int32_t token) { return (hy_sampling){.forced = token}; }
 
 /* A prompt of `count` tokens of a text, of which the cache has `first`; its next token is that of
@@ -142,6 +166,7 @@ static void take_rest(decode_rig *rig, int32_t slot, int text, int32_t first, in
         hy_sampling next = forced(tokens[count]);
         must(hy_batch_decoder_chunk(rig->decoder, slot, tokens + first, first, rows,
                                     is_last ? &next : NULL));
+        take_snapshots(rig, slot, first + rows);
         if (is_last) {
             must(hy_batch_decoder_read(rig->decoder, &result));
             ck_assert_int_eq(result.tokens[slot], tokens[count]);
@@ -280,13 +305,16 @@ START_TEST(a_prompt_has_the_same_bits_with_a_reused_beginning) {
     static float whole[PROMPT];
     decode_open_sized(rig, _i, LONG, GROWN);
     seat(rig, 0);
+    memcpy(rig->snapshot_at, beginnings, sizeof beginnings);
     take_prompt(rig, 0, 0, PROMPT, true);
     memcpy(whole, rig->logprobs[0], sizeof whole);
+    memset(rig->snapshot_at, 0, sizeof beginnings);
     for (int32_t i = 0; i < 3; i++) {
         int32_t first = beginnings[i], used[HY_CACHE_KINDS];
         memcpy(used, rig->used, sizeof used);
         seat(rig, 1 + i);
         copy_prefix(rig, used, first);
+        must(copy_state(rig, STREAMS + i, 1 + i));
         memset(rig->logprobs[0], 0, sizeof whole);
         take_rest(rig, 1 + i, 0, first, PROMPT, true);
         ck_assert_mem_eq(rig->logprobs[0] + first, whole + first,
@@ -359,8 +387,172 @@ START_TEST(a_sequence_alone_takes_any_number_of_tokens) {
             rig->logprobs[round][last - 1] = solo.logprob;
             if (i != 2) compare(rig, round, last - 1, last);
         }
-        solo.length = 0;
+        must(hy_solo_go_back(&solo, 0));
     }
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+static void solo_take(decode_rig *rig, hy_solo *solo, int text, int32_t to) {
+    int32_t count = to - solo->length;
+    hy_sampling next = forced(rig->texts[text][to]);
+    must(hy_solo_take(solo, rig->texts[text] + solo->length, count, &next));
+    must(hy_solo_read(solo));
+    ck_assert_int_eq(solo->length, to);
+    rig->logprobs[text][to - 1] = solo->logprob;
+}
+
+/* A conversation: prompts, an answer of single tokens, and earlier positions. Without states it goes
+ * back to them, with states to the nearest snapshot before: where a chunk began, or 16 tokens before
+ * the end of a prompt. */
+START_TEST(a_sequence_alone_goes_back_and_goes_on) {
+    static const struct {
+        int32_t back, to, with_states; /* where it goes back to, with states, and the new end */
+    } turns[] = {{0, 620, 0},     {620, 621, 620}, {621, 622, 621}, {600, 650, 512},
+                 {645, 655, 634}, {650, 990, 639}, {989, 990, 974}, {960, 970, 639},
+                 {200, 260, 0},   {255, 256, 244}, {100, 130, 0},   {130, 131, 130}};
+    bool has_states = _i == LINEAR || _i == STATES;
+    decode_rig *rig = calloc(1, sizeof *rig);
+    decode_open_with(rig, _i,
+                     &(hy_batch_decoder_options){.context = LONG,
+                                                 .streams = 1,
+                                                 .chunk = CHUNK,
+                                                 .goes_back = true,
+                                                 .dtype = HY_F32,
+                                                 .snapshots = HY_SOLO_SNAPSHOTS});
+    hy_solo solo = {.decoder = rig->decoder};
+    must(hy_solo_place(&solo, rig->model.stream, rig->memory, &rig->model.weights, NULL));
+    for (int i = 0; i < 12; i++) {
+        must(hy_solo_go_back(&solo, turns[i].back));
+        ck_assert_int_eq(solo.length, has_states ? turns[i].with_states : turns[i].back);
+        solo_take(rig, &solo, 0, turns[i].to);
+        compare(rig, 0, turns[i].to - 1, turns[i].to);
+    }
+    /* Another text from the beginning: nothing of this one is used. */
+    must(hy_solo_go_back(&solo, 0));
+    for (int32_t i = 0; i < 3; i++) {
+        solo_take(rig, &solo, 1, 300 + i);
+        compare(rig, 1, 299 + i, 300 + i);
+    }
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+/* Of too many snapshots those stay that are far from each other. */
+START_TEST(going_back_costs_few_tokens_after_a_long_prompt) {
+    static const int32_t back[] = {1290, 1283, 1100, 1024, 600, 256, 255},
+                         nearest[] = {1284, 1024, 1024, 1024, 512, 0, 0};
+    decode_rig *rig = calloc(1, sizeof *rig);
+    decode_open_with(rig, LINEAR,
+                     &(hy_batch_decoder_options){.context = LONG,
+                                                 .streams = 1,
+                                                 .chunk = CHUNK,
+                                                 .goes_back = true,
+                                                 .dtype = HY_F32,
+                                                 .snapshots = HY_SOLO_SNAPSHOTS});
+    hy_solo solo = {.decoder = rig->decoder};
+    for (int i = 0; i < 7; i++) {
+        must(hy_solo_place(&solo, rig->model.stream, rig->memory, &rig->model.weights, NULL));
+        solo_take(rig, &solo, 0, LONG);
+        must(hy_solo_go_back(&solo, back[i]));
+        ck_assert_int_eq(solo.length, nearest[i]);
+    }
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+static const hy_states *states_of(const decode_rig *rig) {
+    return hy_batch_decoder_states(rig->decoder);
+}
+
+START_TEST(states_are_counted_and_layers_with_a_state_have_no_blocks) {
+    static const int32_t full[] = {3, 1, 0};
+    for (int i = 0; i < 3; i++) {
+        decode_rig *rig = calloc(1, sizeof *rig);
+        decode_open(rig, i == 0 ? LLAMA : i == 1 ? LINEAR : STATES);
+        const hy_cache_kind *kinds;
+        ck_assert_int_eq(hy_batch_decoder_kinds(rig->decoder, &kinds), 1);
+        ck_assert_int_eq(kinds[0].layers, full[i]);
+        const hy_states *s = states_of(rig);
+        int32_t layers = 3 - full[i], kept = (3 - 1) * (2 * 2 * 7 + 4 * 5), delta = 4 * 7 * 5;
+        ck_assert_int_eq(s->layers, layers);
+        ck_assert_int_eq(s->count, layers > 0 ? STREAMS + SNAPSHOTS : 0);
+        ck_assert_uint_eq(s->each, (uint64_t)(layers * (kept + delta)) * sizeof(float));
+        ck_assert_uint_eq(s->bytes, s->each * (uint64_t)s->count);
+        uint64_t all = hy_batch_decoder_cache_bytes(rig->decoder) + s->bytes;
+        ck_assert_uint_ge(hy_batch_decoder_bytes(rig->decoder), all);
+        if (full[i] == 0) ck_assert_uint_eq(hy_batch_decoder_cache_bytes(rig->decoder), 0);
+        decode_close(rig);
+        free(rig);
+    }
+}
+END_TEST
+
+START_TEST(snapshots_are_as_many_as_wanted) {
+    static const int32_t wanted[] = {0, -1, 7}, streams[] = {16, 16, 1}, found[] = {3, 0, 7};
+    decode_rig *rig = calloc(1, sizeof *rig);
+    decode_open(rig, LINEAR);
+    for (int i = 0; i < 3; i++) {
+        hy_batch_decoder_options options = {
+            .context = SEQ, .streams = streams[i], .snapshots = wanted[i], .dtype = HY_F32};
+        hy_batch_decoder *decoder;
+        must(hy_batch_decoder_create(rig->model.model, rig->model.backend, &options, &decoder));
+        ck_assert_int_eq(hy_batch_decoder_states(decoder)->snapshots, found[i]);
+        ck_assert_int_eq(hy_batch_decoder_states(decoder)->count, streams[i] + found[i]);
+        hy_batch_decoder_destroy(decoder);
+    }
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+/* Steps from a snapshot, in its slot and in another, have the bits that they had before. */
+START_TEST(a_snapshot_is_returned_to_at_any_time) {
+    enum { AT = 40, MORE = 12 };
+    decode_rig *rig = calloc(1, sizeof *rig);
+    float before[MORE];
+    decode_open(rig, STATES);
+    seats s = {.text = {-1, -1, -1, -1, -1, -1, -1, -1, -1}};
+    seat(rig, 2);
+    take_prompt(rig, 2, 0, AT - 3, false);
+    s.text[2] = 0, s.at[2] = AT - 3;
+    for (int i = 0; i < 3; i++) step(rig, &s, STREAMS);
+    must(copy_state(rig, 2, STREAMS + 1));
+    for (int i = 0; i < MORE; i++) step(rig, &s, STREAMS);
+    memcpy(before, rig->logprobs[0] + AT, sizeof before);
+    compare(rig, 0, AT, AT + MORE);
+    for (int32_t slot = 2; slot < 8; slot += 5) {
+        memset(rig->logprobs[0] + AT, 0, sizeof before);
+        s.text[2] = -1, s.text[slot] = 0, s.at[slot] = AT;
+        must(copy_state(rig, STREAMS + 1, slot));
+        must(hy_batch_decoder_give(rig->decoder, slot, rig->texts[0][AT]));
+        for (int i = 0; i < MORE; i++) step(rig, &s, STREAMS);
+        ck_assert_mem_eq(before, rig->logprobs[0] + AT, sizeof before);
+    }
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+START_TEST(a_state_is_not_continued_at_another_position) {
+    decode_rig *rig = calloc(1, sizeof *rig);
+    int32_t first[] = {100, 99};
+    hy_sampling next[] = {forced(1), forced(1)};
+    decode_open(rig, LINEAR);
+    for (int32_t slot = 0; slot < 2; slot++) {
+        seat(rig, slot);
+        must(hy_batch_decoder_chunk(rig->decoder, slot, rig->texts[0], 0, 100, NULL));
+    }
+    must_fail(hy_batch_decoder_step(rig->decoder, 2, first, next), HY_ERR_INTERNAL,
+              "slot 1 is to continue at position 99, but its state is that of position 100");
+    must_fail(hy_batch_decoder_chunk(rig->decoder, 0, rig->texts[0], CHUNK, 3, NULL),
+              HY_ERR_INTERNAL, "slot 0 is to continue at position 256");
+    must_fail(copy_state(rig, 0, STREAMS + SNAPSHOTS), HY_ERR_INTERNAL,
+              "a copy of state 0 to 12 in a decoder with 12");
+    must_fail(copy_state(rig, -1, 0), HY_ERR_INTERNAL, "a copy of state -1");
     decode_close(rig);
     free(rig);
 }
@@ -664,8 +856,15 @@ static Suite *make_suite(void) {
     /* Sequences with a window use blocks in turn, so they reuse nothing. */
     tcase_add_loop_test(all, a_prompt_has_the_same_bits_with_a_reused_beginning, 0, WINDOW);
     tcase_add_test(all, on_a_gpu_the_longest_chunk_is_about_a_window);
-    tcase_add_loop_test(all, a_sequence_goes_back_and_takes_another_text, 0, SHAPES);
+    tcase_add_loop_test(all, a_sequence_goes_back_and_takes_another_text, 0, LINEAR);
+    tcase_add_loop_test(all, a_sequence_goes_back_and_takes_another_text, WINDOW, SHAPES);
     tcase_add_loop_test(all, a_sequence_alone_takes_any_number_of_tokens, 0, SHAPES);
+    tcase_add_loop_test(all, a_sequence_alone_goes_back_and_goes_on, 0, SHAPES);
+    tcase_add_test(all, going_back_costs_few_tokens_after_a_long_prompt);
+    tcase_add_test(all, states_are_counted_and_layers_with_a_state_have_no_blocks);
+    tcase_add_test(all, snapshots_are_as_many_as_wanted);
+    tcase_add_test(all, a_snapshot_is_returned_to_at_any_time);
+    tcase_add_test(all, a_state_is_not_continued_at_another_position);
     tcase_add_test(all, a_context_is_halved_until_it_fits);
     tcase_add_test(all, only_tokens_below_the_given_vocabulary_are_chosen);
     tcase_add_test(all, a_chunk_begins_where_the_one_before_ends);

@@ -1,14 +1,24 @@
 /* test_generate.c: a generator's answers are those of the model, alone and among others.
  *
- * Small random models of every kind: learned positions, windows in some and in all layers, a
- * quantised base with adapters, weights that stream. */
+ * Small random models of every kind: learned positions, windows in some and in all layers, linear
+ * attention in some and in all layers, a quantised base with adapters, weights that stream. */
 #include "generate_rig.h"
 
 #include <math.h>
 
-enum { PLAIN, LEARNED, MIXED, WINDOW, ADAPTED, NF4, MODELS };
+enum { PLAIN, LEARNED, MIXED, WINDOW, LINEAR, STATES, ADAPTED, NF4, LINEAR_NF4, MODELS };
 
-static const char *const names[MODELS] = {"plain", "learned", "mixed", "window", "adapted", "nf4"};
+static const char *const names[MODELS] = {"plain",  "learned", "mixed", "window",    "linear",
+                                          "states", "adapted", "nf4",   "linear-nf4"};
+
+#define LINEAR_OPTIONS(types)                                                                      \
+    "architecture", "qwen3_5_text", "layers", "3", "arch_options",                                 \
+        "{\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": "   \
+        "12, "                                                                                     \
+        "\"linear_value_head_dim\": 10, \"layer_types\": [" types "]}"
+#define SOME_LINEAR LINEAR_OPTIONS("\"linear_attention\", \"full_attention\", \"linear_attention\"")
+#define ALL_LINEAR                                                                                 \
+    LINEAR_OPTIONS("\"linear_attention\", \"linear_attention\", \"linear_attention\"")
 
 static void make_models(void) {
     temp_folder(rig_folder);
@@ -19,6 +29,9 @@ static void make_models(void) {
     make_run("window", PAIRS("sliding_window", "37"));
     make_run("adapted",
              PAIRS("lora", "true", "lora_rank", "4", "frozen_dtype", "int8", "lr", "0.1"));
+    make_run("linear", PAIRS(SOME_LINEAR));
+    make_run("states", PAIRS(ALL_LINEAR));
+    make_run("linear-nf4", PAIRS(SOME_LINEAR, "qlora", "true", "lora_rank", "4", "lr", "0.1"));
     make_run("deep", PAIRS("layers", "16", "sliding_window", "37", "sliding_layers", "ffs"));
     make_run("nf4", PAIRS("qlora", "true", "lora_rank", "4", "lr", "0.1"));
 }
@@ -141,7 +154,7 @@ START_TEST(an_answer_has_the_same_bits_alone_and_among_others) {
         if (i % 4 == 2) ck_assert_int_le(among[i].count, 2 + i % 5);
         reused += among[i].last.reused_tokens > 0;
     }
-    if (_i == PLAIN) ck_assert_int_gt(reused, 0);
+    if (_i == PLAIN || _i == LINEAR || _i == STATES) ck_assert_int_gt(reused, 0);
     for (size_t i = 0; i < sizeof compared / sizeof compared[0]; i++) {
         run_alone(names[_i], compared[i], NULL, &alone);
         check_same(&among[compared[i]], &alone);
@@ -179,6 +192,64 @@ START_TEST(answers_of_one_request_are_those_of_its_seeds) {
 }
 END_TEST
 
+/* Chunks of the first prompt begin at 0, 256 and 384, and there are states to go back to. What the
+ * model answers does not depend on what it was asked before. */
+START_TEST(a_text_goes_back_to_a_state_and_is_continued_alike) {
+    static const struct {
+        size_t shared;  /* bytes of the first prompt; then comes another letter */
+        int32_t reused; /* by a model with states */
+    } turns[] = {{400, 0}, {390, 385}, {300, 256}, {300, 285}, {100, 0}, {100, 85}, {400, 85}};
+    bool has_states = _i == LINEAR || _i == STATES;
+    hy_config *config = config_of_run(names[_i], NULL);
+    hy_generate_options options = {.max_tokens = 20};
+    hy_inference *in, *fresh;
+    hy_generated info;
+    char prompt[402];
+    must(hy_inference_open(config, NULL, NULL, &in));
+    for (size_t i = 0; i < 7; i++) {
+        hy_text text = {0}, expected = {0};
+        size_t end = turns[i].shared;
+        for (size_t k = 0; k < end; k++) prompt[k] = (char)('a' + k * k % 23);
+        memcpy(prompt + end, "+", 2);
+        must(hy_inference_complete(in, prompt, &options, keep_text, &text, &info));
+        if (has_states) ck_assert_int_eq(info.reused_tokens, turns[i].reused);
+        must(hy_inference_open(config, NULL, NULL, &fresh));
+        must(hy_inference_complete(fresh, prompt, &options, keep_text, &expected, &info));
+        ck_assert_int_eq(info.reused_tokens, 0);
+        ck_assert_str_eq(hy_text_string(&text), hy_text_string(&expected));
+        hy_inference_close(fresh);
+        hy_text_free(&text);
+        hy_text_free(&expected);
+    }
+    hy_inference_close(in);
+    hy_config_destroy(config);
+}
+END_TEST
+
+/* As memory becomes less, streams go before the context: it needs no memory here. */
+START_TEST(states_that_do_not_fit_take_fewer_streams_and_are_named) {
+    hy_generator_facts facts = {.streams = 16};
+    hy_generator *g;
+    char limit[32];
+    for (int kib = 2500; facts.streams == 16; kib -= 50) {
+        snprintf(limit, sizeof limit, "%dKiB", kib);
+        g = open_run("states", PAIRS("max_gpu_mem", limit), (hy_generator_options){0});
+        hy_generator_describe(g, &facts);
+        ck_assert_int_eq(facts.context, CONTEXT);
+        uint64_t each = 3 * (3 * (2 * 2 * 12 + 4 * 10) + 4 * 12 * 10) * sizeof(float);
+        uint64_t states = (uint64_t)(facts.streams + facts.streams / 8 + 1);
+        ck_assert_uint_eq(facts.cache_bytes, states * each);
+        hy_generator_close(g);
+    }
+    ck_assert_int_eq(facts.streams, 8);
+    hy_config *config = config_of_run("states", PAIRS("max_gpu_mem", "400KiB"));
+    must_fail(hy_generator_open(config, &(hy_generator_options){.streams = 7}, NULL, &g),
+              HY_ERR_INPUT,
+              "(of it 69.8 KiB for the states of 3 layers, 8.7 KiB for each stream), but only");
+    hy_config_destroy(config);
+}
+END_TEST
+
 START_TEST(streamed_weights_give_the_same_bits) {
     static heard resident, streamed;
     hy_generator_facts facts;
@@ -206,6 +277,8 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(all, log_probabilities_of_a_prompt_are_those_of_an_evaluation, 0, MODELS);
     tcase_add_loop_test(all, an_answer_has_the_same_bits_alone_and_among_others, 0, MODELS);
     tcase_add_loop_test(all, answers_of_one_request_are_those_of_its_seeds, 0, MODELS);
+    tcase_add_loop_test(all, a_text_goes_back_to_a_state_and_is_continued_alike, PLAIN, ADAPTED);
+    tcase_add_test(all, states_that_do_not_fit_take_fewer_streams_and_are_named);
     tcase_add_test(all, streamed_weights_give_the_same_bits);
     suite_add_tcase(suite, all);
     return suite;

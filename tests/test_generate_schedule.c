@@ -402,6 +402,47 @@ START_TEST(with_a_window_only_short_sequences_reuse_chunks) {
 }
 END_TEST
 
+/* There are three snapshots: at 256, 512 and 1024 after the first prompt, because 768 gave its own
+ * away. A shorter prompt begins at 512 and computes 768 again, which now gets the one that was not
+ * used for longest. */
+START_TEST(with_states_a_prompt_begins_where_a_snapshot_is) {
+    bench *b = open_bench(FAKE_STATES, FAKE_BLOCKS, 0);
+    static const int32_t counts[] = {1100, 1100, 1000, 1000, 1100, 300, 256},
+                         reused[] = {0, 1024, 512, 768, 768, 256, 0};
+    int32_t prompt[1100];
+    for (int i = 0; i < 1100; i++) prompt[i] = i % 50;
+    for (int i = 0; i < 7; i++) {
+        asked *a = ask(b, prompt, counts[i], (hy_request){.max_tokens = 20});
+        run(b);
+        ck_assert_int_eq(a->answers[0].last.reused_tokens, reused[i]);
+        check_task(b, a);
+    }
+    prompt[0] = 99; /* another text takes all snapshots */
+    ask(b, prompt, 1100, (hy_request){.max_tokens = 20});
+    run(b);
+    prompt[0] = 0;
+    asked *again = ask(b, prompt, 1100, (hy_request){.max_tokens = 20});
+    run(b);
+    ck_assert_int_eq(again->answers[0].last.reused_tokens, 0);
+    for (int i = 0; i < b->count; i++) check_task(b, &b->tasks[i]);
+    check_empty(b, 9);
+    close_bench(b);
+}
+END_TEST
+
+/* A prompt without a full chunk: the other answers get the state at its end. */
+START_TEST(answers_of_one_prompt_begin_with_its_state) {
+    bench *b = open_bench(FAKE_STATES, FAKE_BLOCKS, 0);
+    int32_t prompt[] = {5, 6, 7};
+    asked *a = ask(b, prompt, 3, (hy_request){.answers = 5, .max_tokens = 30});
+    run(b);
+    ck_assert_int_eq(b->decoder->copies, 4);
+    ck_assert_int_eq(b->decoder->chunks, 1);
+    check_task(b, a);
+    close_bench(b);
+}
+END_TEST
+
 START_TEST(answers_of_one_request_share_its_prompt) {
     bench *b = open_bench(_i, FAKE_BLOCKS, 0);
     int32_t prompt[500];
@@ -494,6 +535,8 @@ static Suite *make_suite(void) {
     tcase_add_test(all, between_two_steps_prompts_have_no_more_tokens_than_the_longest_chunk);
     tcase_add_test(all, chunks_are_kept_until_their_blocks_are_needed);
     tcase_add_test(all, with_a_window_only_short_sequences_reuse_chunks);
+    tcase_add_test(all, with_states_a_prompt_begins_where_a_snapshot_is);
+    tcase_add_test(all, answers_of_one_prompt_begin_with_its_state);
     tcase_add_loop_test(all, answers_of_one_request_share_its_prompt, 0, FAKE_SORTS);
     tcase_add_loop_test(all, more_answers_than_slots_begin_later, 0, FAKE_SORTS);
     tcase_add_test(all, a_full_queue_refuses);

@@ -1,12 +1,13 @@
 /* test_model_packing.c: packed examples have the same loss as alone.
  *
- * The same rows are read with and without packing and passed through a model with rotary positions
- * and one with learned positions: each example's loss, and the gradient of all of them, must agree.
+ * The same rows are read with and without packing and passed through a model with rotary positions,
+ * one with learned positions, and one with linear attention: each example's loss, and the gradient of all of them, must agree.
  * Without the document mask they do not. */
 #include <math.h>
 
 #include "base/rng.h"
 #include "data/dataset.h"
+#include "linear_shape.h"
 #include "model_rig.h"
 
 enum { SEQ = 64, BATCH = 4, EXAMPLES = 40, VOCAB = 256 };
@@ -99,8 +100,16 @@ static void collect(const model_rig *rig, const int32_t *doc_starts, int row, ou
     }
 }
 
-static void run_all(const char *path, bool is_learned, bool packs, bool masks, outcome *out) {
-    hy_shape shape = is_learned ? learned_shape() : rope_shape();
+static hy_shape packed_shape(int kind) {
+    if (kind < 2) return kind ? learned_shape() : rope_shape();
+    hy_shape shape = linear_shape();
+    shape.vocab = VOCAB;
+    shape.context = SEQ;
+    return shape;
+}
+
+static void run_all(const char *path, int kind, bool packs, bool masks, outcome *out) {
+    hy_shape shape = packed_shape(kind);
     hy_batch_options options = {.batch = BATCH,
                                 .seq = SEQ,
                                 .dtype = HY_F32,
@@ -177,8 +186,8 @@ static Suite *make_suite(void) {
     Suite *suite = suite_create("model: packing");
     TCase *cases = tcase_create("packing");
     tcase_add_checked_fixture(cases, make_folder, drop_folder);
-    tcase_add_loop_test(cases, packed_examples_lose_what_they_lose_alone, 0, 2);
-    tcase_add_loop_test(cases, without_the_mask_they_would_not, 0, 2);
+    tcase_add_loop_test(cases, packed_examples_lose_what_they_lose_alone, 0, 3);
+    tcase_add_loop_test(cases, without_the_mask_they_would_not, 0, 3);
     suite_add_tcase(suite, cases);
     return suite;
 }

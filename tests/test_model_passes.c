@@ -25,17 +25,21 @@ static void compare_with_plain(const pass_rig *plain, const pass_choice *c) {
     pass_close(&other);
 }
 
-static void open_plain(pass_rig *r, bool is_tied, bool is_rich) {
-    pass_open(r, &(pass_choice){.is_tied = is_tied, .is_rich = is_rich});
+static void open_plain(pass_rig *r, const pass_choice *c) {
+    pass_open(
+        r, &(pass_choice){.is_tied = c->is_tied, .is_rich = c->is_rich, .is_linear = c->is_linear});
     pass_step(r, 0, NULL);
     pass_settle(r);
 }
 
-/* The four models: _i is tied + 2 rich. */
+/* The six models: _i is tied + 2 rich + 4 linear. */
+#define MODEL_AT(i) .is_tied = (i) % 2, .is_rich = (i) / 2 == 1, .is_linear = (i) / 4
+enum { MODELS = 6 };
+
 START_TEST(recomputing_in_some_layers_changes_no_bit) {
     pass_rig plain;
-    pass_choice c = {.is_tied = _i % 2, .is_rich = _i / 2};
-    open_plain(&plain, c.is_tied, c.is_rich);
+    pass_choice c = {MODEL_AT(_i)};
+    open_plain(&plain, &c);
     for (int g = 0; g < GROUPS; g++) {
         for (int32_t layers = 0; layers <= 5; layers++) {
             c.recompute = groups[g];
@@ -49,8 +53,8 @@ END_TEST
 
 START_TEST(offloading_what_layers_keep_changes_no_bit) {
     pass_rig plain;
-    pass_choice c = {.is_tied = _i % 2, .is_rich = _i / 2, .offloads = true, .delay = 60};
-    open_plain(&plain, c.is_tied, c.is_rich);
+    pass_choice c = {MODEL_AT(_i), .offloads = true, .delay = 60};
+    open_plain(&plain, &c);
     for (int g = 0; g < GROUPS; g++) {
         c.recompute = groups[g];
         c.offload_depth = 2 + g % 3;
@@ -65,8 +69,8 @@ END_TEST
 
 START_TEST(weights_gradients_and_activations_in_rings_change_no_bit) {
     pass_rig plain;
-    pass_choice c = {.is_tied = _i % 2, .is_rich = _i / 2, .delay = 60};
-    open_plain(&plain, c.is_tied, c.is_rich);
+    pass_choice c = {MODEL_AT(_i), .delay = 60};
+    open_plain(&plain, &c);
     for (int32_t depth = 2; depth <= 4; depth++) {
         c.state_depth = depth;
         c.resident = depth - 2;
@@ -87,7 +91,7 @@ START_TEST(plans_may_share_what_they_offload_to) {
     pass_choice c = {.is_rich = true, .offloads = true, .delay = 60};
     hy_batch_options lean = pass_options(&c);
     hy_batch_plan *plans[2];
-    open_plain(&plain, false, true);
+    open_plain(&plain, &c);
     pass_open(&other, &c);
     lean.recompute = HY_KEEP_ALL;
     plans[0] = other.plan;
@@ -367,7 +371,7 @@ END_TEST
  * that is applied at once. */
 START_TEST(updates_on_gather_change_no_bit) {
     pass_rig plain, other;
-    pass_choice c = {.is_tied = _i % 2, .is_rich = _i / 2};
+    pass_choice c = {MODEL_AT(_i)};
     pass_open(&plain, &c);
     c.delay = 60;
     c.state_depth = 3;
@@ -408,8 +412,7 @@ static int count_units(const char *told) {
  * batch alone, the memory is what was planned, and each unit is visited once. */
 START_TEST(slices_of_a_forward_pass_change_no_bit) {
     pass_rig r;
-    pass_open(&r,
-              &(pass_choice){.is_tied = _i % 2, .is_rich = _i / 2, .state_depth = 3, .delay = 60});
+    pass_open(&r, &(pass_choice){MODEL_AT(_i), .state_depth = 3, .delay = 60});
     hy_batch_options options = pass_options(&(pass_choice){0});
     hy_batch_plan *one, *all;
     options.is_training = false;
@@ -465,10 +468,10 @@ static Suite *passes_suite(void) {
     Suite *suite = suite_create("passes");
     TCase *tests = tcase_create("passes");
     tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, recomputing_in_some_layers_changes_no_bit, 0, 4);
-    tcase_add_loop_test(tests, offloading_what_layers_keep_changes_no_bit, 0, 4);
-    tcase_add_loop_test(tests, weights_gradients_and_activations_in_rings_change_no_bit, 0, 4);
-    tcase_add_loop_test(tests, slices_of_a_forward_pass_change_no_bit, 0, 4);
+    tcase_add_loop_test(tests, recomputing_in_some_layers_changes_no_bit, 0, MODELS);
+    tcase_add_loop_test(tests, offloading_what_layers_keep_changes_no_bit, 0, MODELS);
+    tcase_add_loop_test(tests, weights_gradients_and_activations_in_rings_change_no_bit, 0, MODELS);
+    tcase_add_loop_test(tests, slices_of_a_forward_pass_change_no_bit, 0, MODELS);
     tcase_add_test(tests, plans_may_share_what_they_offload_to);
     tcase_add_test(tests, pieces_of_the_loss_follow_the_budget);
     tcase_add_test(tests, bytes_grow_with_the_layers_that_keep_all);
@@ -479,7 +482,7 @@ static Suite *passes_suite(void) {
     tcase_add_test(tests, gradients_that_begin_anew_are_not_fetched);
     tcase_add_test(tests, the_embeddings_backward_wants_no_weights);
     tcase_add_loop_test(tests, a_hook_is_called_in_order, 0, 2);
-    tcase_add_loop_test(tests, updates_on_gather_change_no_bit, 0, 4);
+    tcase_add_loop_test(tests, updates_on_gather_change_no_bit, 0, MODELS);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -17,7 +17,8 @@ typedef struct fitting {
     hy_batch_decoder_options wanted, options; /* options: what is tried */
     bool has_context, has_streams;            /* the caller fixed them */
     uint64_t room;                            /* bytes for the decoder; 0: no limit */
-    uint64_t needed;                          /* by the last that was tried */
+    uint64_t needed, cache;                   /* by the last that was tried; its pool */
+    hy_states states;                         /* of the last that was tried */
 } fitting;
 
 /* ---- the memory ------------------------------------------------------------------------------ */
@@ -61,6 +62,8 @@ static hy_status try_pools(fitting *f, int64_t *tokens, hy_batch_decoder **out) 
         f->options.tokens = *tokens;
         HY_TRY(hy_batch_decoder_create(f->model, f->backend, &f->options, out));
         f->needed = hy_batch_decoder_bytes(*out);
+        f->cache = hy_batch_decoder_cache_bytes(*out);
+        f->states = *hy_batch_decoder_states(*out);
         if (f->room == 0 || f->needed <= f->room) return HY_OK;
         bool is_least = *tokens <= f->options.context;
         *tokens = smaller_pool(f, *out, *tokens);
@@ -72,13 +75,22 @@ static hy_status try_pools(fitting *f, int64_t *tokens, hy_batch_decoder **out) 
 
 /* ---- all sizes ------------------------------------------------------------------------------- */
 
+/* Are states the reason that it does not fit: more than a context, and too many? */
+static bool has_large_states(const fitting *f) {
+    uint64_t without = f->needed - f->states.bytes;
+    return f->states.bytes > f->cache && without + f->states.each <= f->room;
+}
+
 /* Makes the decoder smaller. False: it is as small as it may be. Shorter chunks come last, because
  * they can give a prompt other bits. */
 static bool shrink(fitting *f) {
     hy_batch_decoder_options *o = &f->options;
-    if (!f->has_context && o->context > SHORTEST_CONTEXT)
+    bool has_fewer_streams = !f->has_streams && o->streams > 1;
+    if (has_fewer_streams && has_large_states(f))
+        o->streams /= 2;
+    else if (!f->has_context && o->context > SHORTEST_CONTEXT)
         o->context /= 2;
-    else if (!f->has_streams && o->streams > 1)
+    else if (has_fewer_streams)
         o->streams /= 2;
     else if (o->chunk == 0 && f->backend->facts.is_gpu)
         o->chunk = HY_DECODE_CHUNK;
@@ -130,6 +142,23 @@ static hy_status complete(const hy_used_model *m, const hy_generator_options *o,
     return HY_OK;
 }
 
+static hy_status refuse(const fitting *f) {
+    hy_text states = {0};
+    if (f->states.layers > 0) {
+        hy_text_addf(&states, " (of it %s for the states of %d layers, %s for each stream)",
+                     hy_bytes_as_text(f->states.bytes).text, f->states.layers,
+                     hy_bytes_as_text(f->states.each).text);
+    }
+    hy_status status = hy_fail(
+        HY_ERR_INPUT,
+        "generation with %d streams and a context of %d tokens needs %s beside the weights%s, "
+        "but only %s of memory are left; choose fewer streams or a shorter context",
+        f->options.streams, f->options.context, hy_bytes_as_text(f->needed).text,
+        hy_text_string(&states), hy_bytes_as_text(f->room).text);
+    hy_text_free(&states);
+    return status;
+}
+
 hy_status hy_generator_fit(hy_used_model *m, const hy_generator_options *options,
                            hy_batch_decoder **out) {
     fitting f;
@@ -138,12 +167,7 @@ hy_status hy_generator_fit(hy_used_model *m, const hy_generator_options *options
     HY_TRY(find_room(m, &beside_weights, &beside_ring));
     HY_TRY(try_sizes(&f, beside_weights, out));
     if (!*out) HY_TRY(try_sizes(&f, beside_ring, out));
-    HY_FAIL_IF(!*out, HY_ERR_INPUT,
-               "generation with %d streams and a context of %d tokens needs %s beside the weights, "
-               "but only %s of memory are left; choose fewer streams or a shorter context",
-               f.options.streams, f.options.context, hy_bytes_as_text(f.needed).text,
-               hy_bytes_as_text(f.room).text);
-    return HY_OK;
+    return *out ? HY_OK : refuse(&f);
 }
 
 hy_status hy_decoder_fit(hy_model *model, hy_backend *backend,

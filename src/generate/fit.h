@@ -8,7 +8,8 @@
 /* Creates the decoder of an opened model whose weights are not loaded yet. Weights come first: they
  * are on the device if the smallest decoder fits beside them. The cache then gets what is left, up
  * to a full context for each stream; on a CPU half of what is left. Without room for one context,
- * the context is halved, then the streams, unless the options fix them. */
+ * the context is halved, then the streams, unless the options fix them; the streams first if their
+ * states are the reason. */
 hy_status hy_generator_fit(hy_used_model *model, const hy_generator_options *options,
                            hy_batch_decoder **out);
 /* Creates a decoder as wanted, but with a smaller pool or fewer streams if it would need more than

@@ -126,7 +126,8 @@ void hy_generator_describe_sized(const hy_generator *g, hy_generator_facts *out,
                                 .dtype = o->dtype,
                                 .weights_place = weights->place,
                                 .weights_bytes = weights->layout.bytes,
-                                .cache_bytes = hy_batch_decoder_cache_bytes(g->decoder),
+                                .cache_bytes = hy_batch_decoder_cache_bytes(g->decoder) +
+                                               hy_batch_decoder_states(g->decoder)->bytes,
                                 .cache_tokens = o->tokens};
     hy_copy_sized(out, size, &facts, sizeof facts);
 }

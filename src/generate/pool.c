@@ -28,6 +28,7 @@ typedef struct kept_chunk {
     int32_t first;       /* position */
     int32_t count;       /* tokens */
     int32_t width;       /* blocks of a kind */
+    int32_t state;       /* the snapshot at its end, or HY_NO_STATE */
     uint64_t used;       /* when: the number of the last use */
 } kept_chunk;
 
@@ -35,6 +36,9 @@ struct hy_pool {
     shelf shelves[HY_CACHE_KINDS];
     int32_t kinds, chunk; /* chunk: tokens of the longest */
     int32_t longest;      /* the kind in which a sequence has most blocks */
+    bool has_states;
+    int32_t *snapshots; /* (snapshot_count) free ones: numbers of states */
+    int32_t snapshot_count;
     kept_chunk *kept;
     size_t kept_count, kept_room;
     uint64_t uses, last_id;
@@ -64,21 +68,34 @@ static hy_status stock(shelf *s, const hy_cache_kind *kind) {
     return HY_OK;
 }
 
-hy_status hy_pool_create(const hy_cache_kind *kinds, int32_t count, int32_t chunk, hy_pool **out) {
+static hy_status stock_snapshots(hy_pool *p, const hy_states *states) {
+    p->has_states = states->layers > 0;
+    p->snapshots = malloc(((size_t)states->snapshots + 1) * sizeof *p->snapshots);
+    HY_FAIL_IF(!p->snapshots, HY_ERR_MEMORY, "not enough memory for a list of snapshots");
+    while (p->snapshot_count < states->snapshots) {
+        p->snapshot_count++;
+        p->snapshots[p->snapshot_count - 1] = states->count - p->snapshot_count;
+    }
+    return HY_OK;
+}
+
+hy_status hy_pool_create(const hy_cache_kind *kinds, int32_t count, const hy_states *states,
+                         int32_t chunk, hy_pool **out) {
     hy_pool *p = calloc(1, sizeof *p);
     *out = NULL;
     if (!p) return hy_fail(HY_ERR_MEMORY, "not enough memory for a pool of blocks");
     p->kinds = count;
     p->chunk = chunk;
-    for (int32_t i = 0; i < count; i++) {
-        hy_status status = stock(&p->shelves[i], &kinds[i]);
+    hy_status status = stock_snapshots(p, states);
+    for (int32_t i = 0; i < count && status == HY_OK; i++) {
+        status = stock(&p->shelves[i], &kinds[i]);
         if (kinds[i].most > kinds[p->longest].most) p->longest = i;
-        if (status == HY_OK) continue;
-        hy_pool_destroy(p);
-        return status;
     }
-    *out = p;
-    return HY_OK;
+    if (status == HY_OK)
+        *out = p;
+    else
+        hy_pool_destroy(p);
+    return status;
 }
 
 static void free_kept(kept_chunk *c) {
@@ -94,6 +111,7 @@ void hy_pool_destroy(hy_pool *p) {
     }
     for (size_t i = 0; i < p->kept_count; i++) free_kept(&p->kept[i]);
     free(p->kept);
+    free(p->snapshots);
     free(p);
 }
 
@@ -131,6 +149,7 @@ static void give_up(hy_pool *p, size_t at) {
     for (int32_t i = 0; i < p->kinds * c->width; i++) {
         drop_reference(&p->shelves[i / c->width], c->blocks[i]);
     }
+    if (c->state != HY_NO_STATE) p->snapshots[p->snapshot_count++] = c->state;
     free_kept(c);
     *c = p->kept[--p->kept_count];
 }
@@ -207,19 +226,43 @@ static hy_status add_kept(hy_pool *p, const kept_chunk *like, const int32_t *pro
     return HY_OK;
 }
 
-hy_status hy_pool_keep(hy_pool *p, const hy_claim *claim, int32_t first, const hy_blocks *blocks) {
+/* A free snapshot, or that of the chunk that would be given up first; its sequences keep its blocks. */
+static int32_t take_snapshot(hy_pool *p) {
+    kept_chunk *from = NULL;
+    if (p->snapshot_count > 0) return p->snapshots[--p->snapshot_count];
+    for (size_t i = 0; i < p->kept_count; i++) {
+        kept_chunk *c = &p->kept[i];
+        if (c->state != HY_NO_STATE && (!from || goes_first(c, from))) from = c;
+    }
+    if (!from) return HY_NO_STATE;
+    int32_t state = from->state;
+    from->state = HY_NO_STATE;
+    return state;
+}
+
+hy_status hy_pool_keep(hy_pool *p, const hy_claim *claim, int32_t first, const hy_blocks *blocks,
+                       int32_t *state) {
     walk w = {0};
+    kept_chunk *c = NULL, *last = NULL;
+    *state = HY_NO_STATE;
     if (!can_reuse(p, claim->positions)) return HY_OK;
     p->uses++;
-    while (w.first <= first && walk_on(p, claim, &w)) {}
-    if (w.first != first) return HY_OK; /* it is kept already, or one before it was given up */
-    kept_chunk c = {.hash = next_hash(p, claim, &w),
-                    .id = ++p->last_id,
-                    .before = w.before,
-                    .first = first,
-                    .count = next_count(p, &w),
-                    .used = p->uses};
-    return add_kept(p, &c, claim->prompt, blocks);
+    while (w.first <= first && (c = walk_on(p, claim, &w)) != NULL) last = c;
+    if (w.first < first) return HY_OK; /* one before it was given up */
+    if (w.first == first) {
+        kept_chunk added = {.hash = next_hash(p, claim, &w),
+                            .id = ++p->last_id,
+                            .before = w.before,
+                            .first = first,
+                            .count = next_count(p, &w),
+                            .state = HY_NO_STATE,
+                            .used = p->uses};
+        HY_TRY(add_kept(p, &added, claim->prompt, blocks));
+        last = &p->kept[p->kept_count - 1];
+    }
+    if (!p->has_states || last->state != HY_NO_STATE) return HY_OK;
+    *state = last->state = take_snapshot(p);
+    return HY_OK;
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
@@ -286,19 +329,30 @@ static bool add_rest(hy_pool *p, int32_t positions, hy_blocks *out) {
     return true;
 }
 
-hy_status hy_pool_take(hy_pool *p, const hy_claim *claim, hy_blocks *out, int32_t *reused,
-                       bool *is_taken) {
+/* The end of the kept chunks that a prompt begins with; with states, of the last with a snapshot. */
+static hy_start find_start(hy_pool *p, const hy_claim *claim) {
     bool reuses = !claim->is_whole && can_reuse(p, claim->positions);
     int32_t most = reuses ? claim->prompt_count - 1 : 0;
-    kept_chunk *c;
+    hy_start start = {.state = HY_NO_STATE};
+    const kept_chunk *c;
+    walk w = {0};
+    while (w.first + next_count(p, &w) <= most && (c = walk_on(p, claim, &w)) != NULL) {
+        if (!p->has_states || c->state != HY_NO_STATE) start = (hy_start){w.first, c->state};
+    }
+    return start;
+}
+
+hy_status hy_pool_take(hy_pool *p, const hy_claim *claim, hy_blocks *out, hy_start *start,
+                       bool *is_taken) {
     walk w = {0};
     HY_TRY(make_lists(p, claim->positions, out));
     p->uses++;
-    while (w.first + next_count(p, &w) <= most && (c = walk_on(p, claim, &w)) != NULL) {
+    *start = find_start(p, claim);
+    while (w.first < start->position) {
+        const kept_chunk *c = walk_on(p, claim, &w);
         for (int32_t i = 0; i < p->kinds * c->width; i++)
             add_block(p, i / c->width, c->blocks[i], out);
     }
-    *reused = w.first;
     *is_taken = add_rest(p, claim->positions, out);
     return HY_OK;
 }

@@ -28,6 +28,7 @@ typedef struct filling {
     hy_task *task;       /* NULL: none */
     hy_sequence **group; /* (streams) its answers; the first computes the prompt */
     int32_t count;
+    hy_start start;  /* what need not be computed */
     int32_t next;    /* position */
     bool has_scores; /* the prompt is scored: with its first answers */
 } filling;
@@ -79,7 +80,8 @@ hy_status hy_schedule_create(hy_batch_decoder *decoder, const hy_codec *codec, h
     s->chunk = o->chunk;
     s->top = o->top;
     int32_t count = hy_batch_decoder_kinds(decoder, &kinds);
-    hy_status status = hy_pool_create(kinds, count, s->chunk, &s->pool);
+    const hy_states *states = hy_batch_decoder_states(decoder);
+    hy_status status = hy_pool_create(kinds, count, states, s->chunk, &s->pool);
     if (status == HY_OK && !allocate(s)) {
         status = hy_fail(HY_ERR_MEMORY, "not enough memory for a schedule");
     }
@@ -230,7 +232,7 @@ static hy_status add_answer(hy_schedule *s, hy_task *t, bool *is_taken) {
     hy_sequence *q;
     HY_TRY(hy_sequence_create(t, t->begun + f->count, s->codec, &q));
     hy_status status =
-        f->count == 0 ? hy_pool_take(s->pool, &claim, &q->blocks, &f->next, is_taken)
+        f->count == 0 ? hy_pool_take(s->pool, &claim, &q->blocks, &f->start, is_taken)
                       : hy_pool_share(s->pool, &claim, &f->group[0]->blocks, &q->blocks, is_taken);
     if (status == HY_OK && *is_taken) {
         f->group[f->count++] = q;
@@ -264,7 +266,9 @@ static hy_status seat_group(hy_schedule *s) {
         HY_TRY(hy_batch_decoder_seat(s->decoder, q->slot, (const int32_t *const *)q->blocks.ids,
                                      q->blocks.counts));
     }
-    return HY_OK;
+    f->next = f->start.position;
+    if (f->start.state == HY_NO_STATE) return HY_OK;
+    return hy_batch_decoder_copy_state(s->decoder, f->start.state, f->group[0]->slot);
 }
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
@@ -313,7 +317,7 @@ static hy_status begin_request(hy_schedule *s) {
     f->has_scores = t->wants_prompt_logprobs && t->begun == 0;
     if (t->begun == 0) {
         t->began = hy_clock();
-        t->reused = f->next;
+        t->reused = f->start.position;
     }
     t->begun += f->count;
     HY_TRY(seat_group(s));
@@ -342,8 +346,9 @@ static hy_status score_chunk(hy_schedule *s, int32_t first, int32_t count) {
     return HY_OK;
 }
 
-static hy_status copy_prompt(hy_schedule *s, const hy_blocks *from, const hy_blocks *to) {
+static hy_status copy_prompt(hy_schedule *s, const hy_sequence *of, const hy_sequence *q) {
     int32_t prompt = (int32_t)s->fill.task->prompt.count;
+    const hy_blocks *from = &of->blocks, *to = &q->blocks;
     for (int32_t kind = 0; kind < HY_CACHE_KINDS; kind++) {
         for (int32_t i = 0; i < to->counts[kind]; i++) {
             if (!hy_pool_needs_copy(from, to, kind, i, prompt)) continue;
@@ -351,7 +356,7 @@ static hy_status copy_prompt(hy_schedule *s, const hy_blocks *from, const hy_blo
                                                to->ids[kind][i]));
         }
     }
-    return HY_OK;
+    return hy_batch_decoder_copy_state(s->decoder, of->slot, q->slot);
 }
 
 /* A step marks the tokens of idle slots as seen, so the prompt's are marked only now. */
@@ -377,12 +382,21 @@ static hy_status choose_group(hy_schedule *s) {
     filling *f = &s->fill;
     if (f->group[0]->number == 0) s->counted.prompt_tokens += (int64_t)f->task->prompt.count;
     for (int32_t i = 0; i < f->count; i++) {
-        HY_TRY(copy_prompt(s, &f->group[0]->blocks, &f->group[i]->blocks));
+        HY_TRY(copy_prompt(s, f->group[0], f->group[i]));
         HY_TRY(see_prompt(s, f->group[i]));
     }
     for (int32_t i = 0; i < f->count; i++) HY_TRY(choose_first(s, f->group[i]));
     f->task = NULL;
     return HY_OK;
+}
+
+/* The chunk at `first` is full, and may serve other prompts. */
+static hy_status keep_chunk(hy_schedule *s, int32_t first) {
+    const hy_sequence *q = s->fill.group[0];
+    hy_claim claim = claim_of(s->fill.task);
+    int32_t state;
+    HY_TRY(hy_pool_keep(s->pool, &claim, first, &q->blocks, &state));
+    return state == HY_NO_STATE ? HY_OK : hy_batch_decoder_copy_state(s->decoder, q->slot, state);
 }
 
 static hy_status fill_chunk(hy_schedule *s) {
@@ -391,12 +405,11 @@ static hy_status fill_chunk(hy_schedule *s) {
     if (!t) return HY_OK;
     int32_t first = f->next, all = (int32_t)t->prompt.count;
     int32_t length = hy_chunk_length(first, s->chunk), tokens = least(all - first, length);
-    hy_claim claim = claim_of(t);
     bool is_last = first + tokens == all;
     HY_TRY(hy_batch_decoder_chunk(s->decoder, f->group[0]->slot, t->prompt.data + first, first,
                                   tokens, NULL));
     f->next += tokens;
-    if (tokens == length) HY_TRY(hy_pool_keep(s->pool, &claim, first, &f->group[0]->blocks));
+    if (tokens == length) HY_TRY(keep_chunk(s, first));
     if (f->has_scores) HY_TRY(score_chunk(s, first, tokens - is_last));
     return is_last ? choose_group(s) : HY_OK;
 }

@@ -162,12 +162,21 @@ static void read_dtype(const hy_json_node *node, hy_hf_config *out) {
     if (hy_json_as_string(new, &word, NULL)) out->has_dtype = hy_hf_dtype_named(word, &out->dtype);
 }
 
+/* For a model of text and images the tie is a field of the whole. */
+static hy_status read_outer_tie(const hy_json_node *root, const char *name, hy_shape *shape) {
+    const hy_json_node *tie = hy_json_get(root, "tie_word_embeddings");
+    HY_FAIL_IF(tie && !hy_json_as_bool(tie, &shape->has_tied_head), HY_ERR_INPUT,
+               "%s: \"tie_word_embeddings\" is not true or false", name);
+    return HY_OK;
+}
+
 static hy_status read_model(const hy_json_node *root, const char *name, hy_hf_config *out) {
     const hy_json_node *text = text_config(root), *node = text ? text : root;
     HY_TRY(read_arch(node, name, &out->shape.arch));
     read_dtype(root, out);
     if (!out->has_dtype) read_dtype(node, out);
     HY_TRY(hy_arch_read(node, name, &out->shape));
+    if (text) HY_TRY(read_outer_tie(root, name, &out->shape));
     HY_TRY(read_quant(root, name, &out->quant));
     out->has_images = text != NULL;
     if (text)

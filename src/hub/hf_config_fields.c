@@ -33,14 +33,14 @@ static const char harmless[] =
     " mlp_bias max_window_layers normalization_function norm_type mlp_type ";
 
 /* Granite 4 describes Mamba layers and experts even if it has none; layers of these kinds are
- * refused. */
+ * refused. Qwen3.5 has layers that predict further tokens, which transformers does not load. */
 static const char of_other_layers[] =
     " num_experts_per_tok output_router_logits router_aux_loss_coef time_step_limit"
     " time_step_min time_step_max ";
 
 static bool is_harmless(const char *key) {
     return hy_word_is_in(harmless, key) || hy_word_is_in(of_other_layers, key) ||
-           strncmp(key, "mamba_", 6) == 0;
+           strncmp(key, "mamba_", 6) == 0 || strncmp(key, "mtp_", 4) == 0;
 }
 
 /* Accepted with this value (or null); another value would change the result. */
@@ -72,6 +72,7 @@ static const struct {
     {.key = "use_bidirectional_attention", .value = 0},
     {.key = "lm_head_bias", .value = 0},
     {.key = "full_attn_mod", .value = 1},
+    {.key = "attn_output_gate", .value = 1},
     {.key = "interpolate_factor", .value = 1},
     {.key = "attention_chunk_size", .must_be_empty = true},
 };

@@ -98,7 +98,8 @@ static hy_status choose_names(export_job *e) {
 }
 
 static bool is_coded(const export_job *e, const hy_hf_name *name) {
-    return e->quant != HY_HF_PLAIN && hy_linear_bit(e->w->params->list[name->param].kind);
+    hy_param_kind kind = e->w->params->list[name->param].kind;
+    return e->quant != HY_HF_PLAIN && hy_linear_bit(kind) && !hy_kind_stays_real(kind);
 }
 
 static hy_bnb_writing coding_of(const export_job *e, const hy_hf_name *name) {
@@ -117,14 +118,11 @@ static hy_status list_tensors(export_job *e) {
     for (int32_t i = 0; i < e->count; i++) {
         const hy_hf_name *name = &e->names[i];
         hy_bnb_writing coding = coding_of(e, name);
-        bool is_turned = name->is_transposed;
         e->total += name->rows * name->cols;
         e->tensors[i].count = 1;
-        e->tensors[i].list[0] = (hy_safetensors_entry){
-            .name = name->name,
-            .dtype = e->w->dtype,
-            .ndim = name->ndim,
-            .shape = {is_turned ? name->cols : name->rows, is_turned ? name->rows : name->cols}};
+        e->tensors[i].list[0] =
+            (hy_safetensors_entry){.name = name->name, .dtype = e->w->dtype, .ndim = name->ndim};
+        hy_hf_dims(name, e->tensors[i].list[0].shape);
         if (is_coded(e, name)) hy_bnb_list(&coding, &e->tensors[i]);
     }
     return HY_OK;

@@ -13,9 +13,9 @@
 #include "model/param_names.h"
 
 /* "model.layers.3.mlp.up_proj.weight": %d in the path is the layer. */
-static void write_name(const char *prefix, const char *path, int32_t layer, bool is_bias,
+static void write_name(const char *prefix, const char *path, int32_t layer, const char *ending,
                        char out[HY_HF_NAME_MAX]) {
-    const char *at = strstr(path, "%d"), *ending = is_bias ? ".bias" : ".weight";
+    const char *at = strstr(path, "%d");
     if (!at)
         snprintf(out, HY_HF_NAME_MAX, "%s%s%s", prefix, path, ending);
     else
@@ -29,7 +29,14 @@ static const char *prefix_outside(const char *prefix) {
 }
 
 void hy_hf_head_name(const hy_family *family, const char *prefix, char out[HY_HF_NAME_MAX]) {
-    write_name(prefix_outside(prefix), family->modules[HY_P_HEAD].part[0], 0, false, out);
+    write_name(prefix_outside(prefix), family->modules[HY_P_HEAD].part[0], 0, ".weight", out);
+}
+
+void hy_hf_dims(const hy_hf_name *name, int64_t out[3]) {
+    bool is_turned = name->is_transposed;
+    out[0] = is_turned ? name->cols : name->rows;
+    out[1] = name->ndim == 3 ? 1 : is_turned ? name->rows : name->cols;
+    out[2] = name->cols;
 }
 
 /* Blocks of rows in a grid (outer, inner) are numbered as in the grid (inner, outer). */
@@ -64,6 +71,7 @@ hy_status hy_hf_list_names(const hy_family *family, const char *prefix, const hy
         const hy_param *param = &params->list[p];
         hy_param_kind weight = hy_param_weight_of(param->kind);
         const hy_modules *modules = &family->modules[weight];
+        const char *ending = modules->is_bare ? "" : weight != param->kind ? ".bias" : ".weight";
         int64_t row = 0, rows[HY_PARAM_PIECES] = {hy_param_stored_rows(param)};
         if (modules->part[1]) hy_shape_pieces(shape, weight, rows);
         for (int i = 0; i < HY_MODULE_PARTS && modules->part[i]; i++) {
@@ -72,11 +80,11 @@ hy_status hy_hf_list_names(const hy_family *family, const char *prefix, const hy
                                  .row = row,
                                  .rows = rows[i],
                                  .cols = hy_param_width(param),
-                                 .ndim = param->ndim,
+                                 .ndim = modules->is_kernel ? 3 : param->ndim,
                                  .is_transposed = modules->is_transposed && param->ndim == 2,
                                  .head_size = modules->is_by_head ? shape->head_size : 0};
             write_name(modules->is_outside ? prefix_outside(prefix) : prefix, modules->part[i],
-                       param->unit - 1, weight != param->kind, name->name);
+                       param->unit - 1, ending, name->name);
             row += name->rows;
         }
     }
@@ -85,7 +93,9 @@ hy_status hy_hf_list_names(const hy_family *family, const char *prefix, const hy
 
 bool hy_hf_is_ignored(const hy_shape *shape, const char *name) {
     for (const char *const *end = hy_shape_family(shape)->ignored; *end; end++) {
-        if (hy_has_ending(name, *end)) return true;
+        size_t length = strlen(*end);
+        bool is_beginning = (*end)[length - 1] == '.';
+        if (is_beginning ? !strncmp(name, *end, length) : hy_has_ending(name, *end)) return true;
     }
     char head[HY_HF_NAME_MAX];
     hy_hf_head_name(hy_shape_family(shape), "", head);

@@ -15,10 +15,13 @@ typedef struct hy_hf_name {
     int32_t param;
     int64_t row, rows; /* elements of a vector */
     int64_t cols;      /* 1 for a vector */
-    int32_t ndim;
+    int32_t ndim;       /* 3: the file stores it as (rows, 1, cols) */
     bool is_transposed; /* the file stores it as (cols, rows) */
     int32_t head_size;  /* the file stores q, k and v head by head; 0: rows are in our order */
 } hy_hf_name;
+
+/* The dimensions of the tensor in the file: `ndim` numbers. */
+void hy_hf_dims(const hy_hf_name *name, int64_t out[3]);
 
 /* The row of the file with our row of a tensor, and our row with that of the file, both counted from
  * the tensor's first one. From there, *run rows are in the same order. */

@@ -12,11 +12,8 @@
 /* ---- Hugging Face folders -------------------------------------------------------------------- */
 
 static hy_status check_tensor(const char *folder, const hy_hf_name *name, hy_hf_found found) {
-    int64_t expected[HY_SAFETENSORS_DIMS] = {name->rows, name->cols};
-    if (name->is_transposed) {
-        expected[0] = name->cols;
-        expected[1] = name->rows;
-    }
+    int64_t expected[3];
+    hy_hf_dims(name, expected);
     const hy_safetensors_entry *e = found.entry;
     if (e->ndim != name->ndim || memcmp(e->shape, expected, (size_t)name->ndim * 8) != 0) {
         return hy_fail(HY_ERR_INPUT, "%s: tensor \"%s\" has shape %s, but the model needs %s",

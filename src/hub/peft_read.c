@@ -22,16 +22,15 @@ static hy_status check_tensor(const char *path, const hy_hf_name *name, bool is_
         "%s: tensor \"%s\" is missing: the adapter belongs to another model or to other modules%s",
         path, name->name,
         is_table ? " (in this model the embedding and the head share one table)" : "");
-    int64_t rows = name->is_transposed ? name->cols : name->rows,
-            cols = name->is_transposed ? name->rows : name->cols;
-    bool fits = entry->ndim == name->ndim && entry->shape[0] == rows &&
-                (name->ndim < 2 || entry->shape[1] == cols);
+    int64_t expected[3];
+    hy_hf_dims(name, expected);
+    bool fits = entry->ndim == name->ndim &&
+                memcmp(entry->shape, expected, (size_t)name->ndim * sizeof *expected) == 0;
     HY_FAIL_IF(!fits, HY_ERR_INPUT,
-               "%s: %s is (%lld, %lld), but this model needs (%lld, %lld): the adapter belongs to "
-               "another model or has another rank (without --lora-rank, the adapter sets it)",
-               path, name->name, (long long)entry->shape[0],
-               (long long)(entry->ndim > 1 ? entry->shape[1] : 1), (long long)rows,
-               (long long)cols);
+               "%s: %s is %s, but this model needs %s: the adapter belongs to another model or has "
+               "another rank (without --lora-rank, the adapter sets it)",
+               path, name->name, hy_dims_to_text(entry->shape, entry->ndim).text,
+               hy_dims_to_text(expected, name->ndim).text);
     HY_FAIL_IF(!hy_is_real(entry->dtype), HY_ERR_INPUT,
                "%s: %s is %s; accepted are fp32, bf16 and fp16", path, name->name,
                hy_safetensors_type(entry));

@@ -98,7 +98,8 @@ void hy_inference_describe_sized(const hy_inference *in, hy_inference_facts *out
         .dtype = o->dtype,
         .weights_place = hy_store_of(m->engine, HY_ROW_MASTER)->place,
         .weights_bytes = hy_store_of(m->engine, HY_ROW_MASTER)->layout.bytes,
-        .cache_bytes = hy_batch_decoder_cache_bytes(in->solo.decoder),
+        .cache_bytes = hy_batch_decoder_cache_bytes(in->solo.decoder) +
+                       hy_batch_decoder_states(in->solo.decoder)->bytes,
         .message_format = in->codec.format,
         .is_trained_format = in->codec.is_trained_format,
     };
@@ -133,7 +134,7 @@ hy_status hy_inference_use_adapter(hy_inference *in, const char *name) {
     int32_t i = is_none ? HY_BASE_ALONE : hy_adapters_find(a, name);
     if (i == HY_NO_ADAPTER) return refuse_adapter(a, name);
     if (i == a->used) return HY_OK;
-    in->solo.length = 0;
+    HY_TRY(hy_solo_go_back(&in->solo, 0));
     return hy_adapters_use(a, in->model->engine, i);
 }
 

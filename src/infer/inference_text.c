@@ -1,6 +1,6 @@
 /* inference_text.c: text in, text out. See inference.h and hybrid.h.
  *
- * A prompt is compared with the cache, and only new tokens are computed. Bytes that may begin a
+ * A prompt is compared with the cache, and only new tokens are computed, or a few more with states. Bytes that may begin a
  * character wait for the rest of it. */
 #include <math.h>
 #include <string.h>
@@ -66,13 +66,13 @@ static int32_t context_of(const hy_inference *in) {
 
 static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t count, hy_answer *a) {
     double begin = hy_clock();
-    /* Keeps the common prefix of prompt and cache; the last token is computed again for its
-     * logits. */
+    /* Keeps the common prefix of prompt and cache, or what of it the cache can go back to; the last
+     * token is computed again for its logits. */
     size_t shared = 0, cached = (size_t)in->solo.length;
     while (shared + 1 < count && shared < cached && in->known.data[shared] == prompt[shared])
         shared++;
-    in->known.count = shared;
-    in->solo.length = (int32_t)shared;
+    HY_TRY(hy_solo_go_back(&in->solo, (int32_t)shared));
+    shared = in->known.count = (size_t)in->solo.length;
     HY_TRY(hy_ids_append(&in->known, prompt + shared, count - shared));
     hy_sampling sampling = sampling_of(in, a);
     HY_TRY(hy_solo_take(&in->solo, prompt + shared, (int32_t)(count - shared), &sampling));

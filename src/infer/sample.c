@@ -87,14 +87,15 @@ static hy_status open_decoder(sampler *s) {
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-static void append(sampler *s, int32_t token) {
+static hy_status append(sampler *s, int32_t token) {
     if (s->length == s->context) {
         int32_t kept = s->context / 2;
         memmove(s->window, s->window + s->length - kept, (size_t)kept * sizeof *s->window);
         s->length = kept;
-        s->solo.length = 0;
+        HY_TRY(hy_solo_go_back(&s->solo, 0));
     }
     s->window[s->length++] = token;
+    return HY_OK;
 }
 
 static hy_status next_token(sampler *s, int32_t number, int32_t *token) {
@@ -121,13 +122,13 @@ static hy_status encode_prompt(const sampler *s, hy_ids *out) {
 }
 
 static hy_status continue_tokens(sampler *s, const hy_ids *prompt, hy_ids *out) {
-    for (size_t i = 0; i < prompt->count; i++) append(s, prompt->data[i]);
+    for (size_t i = 0; i < prompt->count; i++) HY_TRY(append(s, prompt->data[i]));
     for (int32_t i = 0; i < s->options->tokens; i++) {
         int32_t token;
         HY_TRY(next_token(s, i, &token));
         if (hy_end_tokens_has(&s->ends, token) || (s->row && token == s->row->end)) break;
         HY_TRY(hy_ids_append(out, &token, 1));
-        append(s, token);
+        HY_TRY(append(s, token));
     }
     return HY_OK;
 }

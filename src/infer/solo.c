@@ -1,16 +1,24 @@
-/* solo.c: one sequence in slot 0, which has all blocks of the pool in order. See solo.h. */
+/* solo.c: one sequence in slot 0, which has all blocks of the pool in order. See solo.h.
+ *
+ * Snapshots of states are taken where chunks begin, and a few tokens before the end of what is given
+ * at once: there the next turn of a conversation most likely differs, because templates write an
+ * answer otherwise than the beginning of one. */
 #include "infer/solo.h"
 
 #include <float.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
+
+#define TAIL 16 /* tokens after the last snapshot of a prompt */
 
 /* ---- the decoder ----------------------------------------------------------------------------- */
 
 hy_status hy_solo_create(hy_model *model, hy_backend *backend, hy_batch_decoder_options *options,
                          uint64_t limit, int32_t shortest, hy_batch_decoder **out) {
     options->streams = 1;
+    options->snapshots = options->goes_back ? HY_SOLO_SNAPSHOTS : -1;
     for (;; options->context /= 2) {
         HY_TRY(hy_batch_decoder_create(model, backend, options, out));
         if (hy_batch_decoder_bytes(*out) <= limit || options->context <= shortest) return HY_OK;
@@ -36,10 +44,59 @@ static hy_status seat(hy_batch_decoder *decoder) {
 
 hy_status hy_solo_place(hy_solo *solo, hy_stream *stream, void *memory, hy_store *weights,
                         hy_store *frozen) {
-    solo->length = 0;
+    solo->length = solo->kept_count = 0;
+    for (int32_t i = 0; i < HY_SOLO_SNAPSHOTS; i++) solo->kept[i].state = 1 + i; /* after slot 0 */
     solo->next = -1;
     HY_TRY(hy_batch_decoder_place(solo->decoder, stream, memory, weights, frozen));
     return seat(solo->decoder);
+}
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+hy_status hy_solo_go_back(hy_solo *solo, int32_t length) {
+    int32_t *count = &solo->kept_count;
+    if (length >= solo->length) return HY_OK;
+    solo->length = length;
+    while (*count > 0 && solo->kept[*count - 1].position > length) --*count;
+    if (hy_batch_decoder_states(solo->decoder)->layers == 0) return HY_OK;
+    const hy_snapshot *last = *count > 0 ? &solo->kept[*count - 1] : NULL;
+    solo->length = last ? last->position : 0;
+    return last ? hy_batch_decoder_copy_state(solo->decoder, last->state, 0) : HY_OK;
+}
+
+/* The snapshot that is missed least: without it the gap between its neighbours is the smallest. */
+static int32_t least_missed(const hy_solo *solo) {
+    int32_t found = 0, least = INT32_MAX;
+    for (int32_t i = 0; i < solo->kept_count; i++) {
+        int32_t before = i > 0 ? solo->kept[i - 1].position : 0;
+        int32_t after = i + 1 < solo->kept_count ? solo->kept[i + 1].position : solo->length;
+        if (after - before >= least) continue;
+        least = after - before;
+        found = i;
+    }
+    return found;
+}
+
+/* A snapshot behind those that are kept; if there are too many, one of them. */
+static hy_snapshot *next_snapshot(hy_solo *solo, int32_t most) {
+    hy_snapshot *kept = solo->kept, *end = &kept[most - 1];
+    if (solo->kept_count < most) return &kept[solo->kept_count++];
+    int32_t at = least_missed(solo);
+    hy_snapshot found = kept[at];
+    memmove(&kept[at], &kept[at + 1], (size_t)(most - 1 - at) * sizeof *kept);
+    *end = found;
+    return end;
+}
+
+/* Keeps the state of the present position. */
+static hy_status keep_state(hy_solo *solo) {
+    int32_t count = solo->kept_count;
+    int32_t most = hy_batch_decoder_states(solo->decoder)->snapshots;
+    bool is_kept = count > 0 && solo->kept[count - 1].position == solo->length;
+    if (most == 0 || solo->length == 0 || is_kept) return HY_OK;
+    hy_snapshot *next = next_snapshot(solo, most < HY_SOLO_SNAPSHOTS ? most : HY_SOLO_SNAPSHOTS);
+    next->position = solo->length;
+    return hy_batch_decoder_copy_state(solo->decoder, 0, next->state);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
@@ -63,9 +120,12 @@ hy_sampling hy_solo_sampling(const hy_generate_options *options, uint64_t positi
 static hy_status take_chunks(hy_solo *solo, const int32_t *tokens, int32_t count,
                              const hy_sampling *sampling) {
     int32_t chunk = hy_batch_decoder_facts(solo->decoder)->chunk, rows;
+    bool keeps = hy_batch_decoder_states(solo->decoder)->snapshots > 0;
     for (; count > 0; count -= rows, tokens += rows) {
+        HY_TRY(keep_state(solo));
         rows = hy_chunk_length(solo->length, chunk);
         if (rows > count) rows = count;
+        if (keeps && count > TAIL && rows > count - TAIL) rows = count - TAIL;
         HY_TRY(hy_batch_decoder_chunk(solo->decoder, 0, tokens, solo->length, rows, sampling));
         solo->length += rows;
         if (rows < count) HY_TRY(hy_solo_read(solo));

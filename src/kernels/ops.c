@@ -263,9 +263,19 @@ int hy_op_largest(hy_op_kind kind, int *of) {
     return at > 0 ? at : -1;
 }
 
-int64_t hy_attention_pairs(int64_t seq, int64_t window) {
-    if (window <= 0 || window > seq) window = seq;
-    return window * (window + 1) / 2 + (seq - window) * window;
+/* n (n + 1) / 2 below `most`, then `most` for each further one. */
+static int64_t sum_up_to(int64_t n, int64_t most) {
+    return n <= most ? n * (n + 1) / 2 : most * (most + 1) / 2 + (n - most) * most;
+}
+
+int64_t hy_attention_pairs(const hy_heads_attr *a, int64_t seq) {
+    enum { BLOCK = HY_SPARSE_BLOCK };
+    if (a->sparse_local <= 0) return sum_up_to(seq, a->window > 0 ? a->window : seq);
+    /* A token sees its own block up to itself, and whole ones before it. */
+    int64_t most = (int64_t)a->sparse_local + a->sparse_global - 1, n = seq / BLOCK;
+    int64_t whole =
+        (n > 0 ? sum_up_to(n - 1, most) : 0) * BLOCK + (n < most ? n : most) * (seq % BLOCK);
+    return whole * BLOCK + n * sum_up_to(BLOCK, BLOCK) + sum_up_to(seq % BLOCK, BLOCK);
 }
 
 /* ---- the check ------------------------------------------------------------------------------- */
@@ -502,6 +512,14 @@ static hy_status check_alias(const hy_op_call *call, int one, int other) {
     return HY_OK;
 }
 
+static hy_status check_head_norm_bwd(const hy_op_call *call) {
+    const hy_tensor *dout = &call->t[HY_HEAD_NORM_BWD_DOUT],
+                    *dqkv = &call->t[HY_HEAD_NORM_BWD_DQKV];
+    HY_FAIL_IF(call->attr.heads.has_gates && dout->data && dout->data == dqkv->data, HY_ERR_INPUT,
+               "head norm backward: with has_gates dqkv cannot be dout; its rows are longer");
+    return check_alias(call, HY_HEAD_NORM_BWD_DOUT, HY_HEAD_NORM_BWD_DQKV);
+}
+
 static hy_status check_batch(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     int32_t batch = call->attr.matmul.batch, most = call->attr.matmul.batch_most;
@@ -599,12 +617,24 @@ static hy_status check_softcap(const hy_op_call *call, float softcap) {
     return HY_OK;
 }
 
+static hy_status check_scores(const hy_op_call *call) {
+    const hy_heads_attr *a = &call->attr.heads;
+    HY_FAIL_IF(a->sparse_local < 0 || a->sparse_local > HY_SPARSE_MOST || a->sparse_global < 0 ||
+                   a->sparse_global > HY_SPARSE_MOST,
+               HY_ERR_INPUT, "%s: %d local and %d global blocks, expected 0 to %d of each",
+               hy_op_name(call->kind), a->sparse_local, a->sparse_global, HY_SPARSE_MOST);
+    HY_FAIL_IF(a->sparse_local > 0 && a->window > 0, HY_ERR_INPUT,
+               "%s: block-sparse attention cannot be combined with a window of %d",
+               hy_op_name(call->kind), a->window);
+    return check_softcap(call, a->softcap);
+}
+
 static hy_status check_attention_bwd(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     if (t[HY_ATTENTION_BWD_DSINKS].data && !t[HY_ATTENTION_BWD_SINKS].data) {
         return refuse(call, HY_ATTENTION_BWD_SINKS, "is missing; it is required for dsinks");
     }
-    return check_softcap(call, call->attr.heads.softcap);
+    return check_scores(call);
 }
 
 static hy_status check_act(const hy_op_call *call) {
@@ -696,7 +726,7 @@ static hy_status check_cache(const hy_op_call *call) {
     const hy_heads_attr *a = &call->attr.heads;
     const hy_tensor *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
     int64_t width = 2 * (int64_t)a->kv_heads * a->head_dim, rows = cache->shape[1];
-    HY_TRY(check_softcap(call, a->softcap));
+    HY_TRY(check_scores(call));
     bool divides = rows > 0 && rows <= HY_KEY_RANGE && HY_KEY_RANGE % rows == 0;
     if (cache->ndim == 3 && divides && cache->shape[2] == width) return HY_OK;
     return wrong_shape(call, HY_ATTENTION_CACHED_CACHE, "(blocks, a divisor of %d, %lld)",
@@ -939,7 +969,6 @@ static hy_status check_grouped_matmul(const hy_op_call *call) {
 }
 
 static hy_status check_grouped_grad(const hy_op_call *call) {
-    const hy_tensor *t = call->t;
     HY_TRY(check_experts(call, HY_GROUPED_GRAD_D));
     int64_t R = hy_grouped_rows(call);
     HY_TRY(check_operand(call, HY_GROUPED_GRAD_A, HY_GROUPED_GRAD_ROWS_A, R));
@@ -962,10 +991,9 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
         HY_FAIL_IF(!call->attr.norm.is_rms && !t[HY_NORM_BWD_MEAN].data, HY_ERR_INPUT,
                    "norm backward: mean is missing; only rmsnorm does not need it");
         return check_alias(call, HY_NORM_BWD_RESIDUAL, HY_NORM_BWD_DX);
-    case HY_OP_HEAD_NORM_BWD:
-        return check_alias(call, HY_HEAD_NORM_BWD_DOUT, HY_HEAD_NORM_BWD_DQKV);
+    case HY_OP_HEAD_NORM_BWD: return check_head_norm_bwd(call);
     case HY_OP_ROPE: return check_rope(call);
-    case HY_OP_ATTENTION: return check_softcap(call, call->attr.heads.softcap);
+    case HY_OP_ATTENTION: return check_scores(call);
     case HY_OP_ATTENTION_BWD: return check_attention_bwd(call);
     case HY_OP_ATTENTION_CACHED: return check_cache(call);
     case HY_OP_CONV: return check_conv(call, HY_CONV_WEIGHT);
@@ -1052,18 +1080,25 @@ static int64_t cached_first(const hy_op_call *call) {
     return room > call->attr.heads.seq ? room - call->attr.heads.seq : 0;
 }
 
+/* Elements of states, once for each token. A step of the plain recurrence costs 7 operations for
+ * each: the decay, k of the state, the update and q of the state. Backward costs 5 for the state
+ * again and 15 for gradients. */
+static double delta_steps(const hy_delta_attr *a) {
+    return (double)a->batch * a->seq * a->heads * a->key_dim * a->value_dim;
+}
+
 double hy_op_flops(const hy_op_call *call) {
     /* For ops with a fixed cost per element of the first tensor. */
     static const int per_element[HY_OP_COUNT] = {
-        [HY_OP_BIAS_GRAD] = 1,   [HY_OP_NORM] = 8,           [HY_OP_NORM_BWD] = 14,
-        [HY_OP_HEAD_NORM] = 5,   [HY_OP_HEAD_NORM_BWD] = 10, [HY_OP_ROPE] = 3,
-        [HY_OP_GELU] = 20,       [HY_OP_GELU_BWD] = 30,      [HY_OP_SWIGLU] = 10,
-        [HY_OP_SWIGLU_BWD] = 40, [HY_OP_CROSS_ENTROPY] = 20, [HY_OP_SAMPLE] = 20,
-        [HY_OP_SUM] = 1,         [HY_OP_SQ_NORM] = 2,        [HY_OP_ADAMW] = 16,
-        [HY_OP_SGD] = 7,         [HY_OP_LION] = 9,           [HY_OP_ADAFACTOR] = 24,
-        [HY_OP_LARGEST] = 1,     [HY_OP_TO_FP8] = 4,         [HY_OP_DROPOUT] = 10,
-        [HY_OP_ROUTE] = 40,      [HY_OP_ROUTE_BWD] = 40,     [HY_OP_SORT_EXPERTS] = 4,
-        [HY_OP_SUM_ROWS] = 1};
+        [HY_OP_BIAS_GRAD] = 1,      [HY_OP_NORM] = 8,           [HY_OP_NORM_BWD] = 14,
+        [HY_OP_HEAD_NORM] = 5,      [HY_OP_HEAD_NORM_BWD] = 10, [HY_OP_ROPE] = 3,
+        [HY_OP_GATE] = 10,          [HY_OP_GATE_BWD] = 20,      [HY_OP_GELU] = 20,
+        [HY_OP_GELU_BWD] = 30,      [HY_OP_SWIGLU] = 10,        [HY_OP_SWIGLU_BWD] = 40,
+        [HY_OP_CROSS_ENTROPY] = 20, [HY_OP_SAMPLE] = 20,        [HY_OP_SUM] = 1,
+        [HY_OP_SQ_NORM] = 2,        [HY_OP_ADAMW] = 16,         [HY_OP_SGD] = 7,
+        [HY_OP_LION] = 9,           [HY_OP_ADAFACTOR] = 24,     [HY_OP_LARGEST] = 1,
+        [HY_OP_TO_FP8] = 4,         [HY_OP_DROPOUT] = 10,       [HY_OP_ROUTE] = 40,
+        [HY_OP_ROUTE_BWD] = 40,     [HY_OP_SORT_EXPERTS] = 4,   [HY_OP_SUM_ROWS] = 1};
     const hy_tensor *t = call->t;
     const hy_heads_attr *heads = &call->attr.heads;
     double pair_flops = (double)heads->batch * heads->heads * heads->head_dim;
@@ -1075,14 +1110,22 @@ double hy_op_flops(const hy_op_call *call) {
         return 2.0 * (double)inner * (double)hy_tensor_count(&t[HY_MATMUL_D]);
     }
     case HY_OP_ATTENTION: /* q k and p v */
-        return 4.0 * pair_flops * (double)hy_attention_pairs(heads->seq, heads->window);
+        return 4.0 * pair_flops * (double)hy_attention_pairs(heads, heads->seq);
     case HY_OP_ATTENTION_BWD: /* q k again, dp, dq, dk, dv */
-        return 10.0 * pair_flops * (double)hy_attention_pairs(heads->seq, heads->window);
+        return 10.0 * pair_flops * (double)hy_attention_pairs(heads, heads->seq);
     case HY_OP_ATTENTION_CACHED: { /* the pairs of all positions minus those of the earlier ones */
         int64_t first = cached_first(call), end = first + heads->seq;
-        int64_t before = hy_attention_pairs(first, heads->window);
-        return 4.0 * pair_flops * (double)(hy_attention_pairs(end, heads->window) - before);
+        int64_t before = hy_attention_pairs(heads, first);
+        return 4.0 * pair_flops * (double)(hy_attention_pairs(heads, end) - before);
     }
+    case HY_OP_CONV:
+    case HY_OP_CONV_CACHED: /* a multiply-add for each tap, and silu */
+        return (double)hy_tensor_count(t) * (double)(2 * hy_tensor_width(&t[1]) + 6);
+    case HY_OP_CONV_BWD: /* the sum again, dx, dweight */
+        return (double)hy_tensor_count(t) * (double)(6 * hy_tensor_width(&t[2]) + 8);
+    case HY_OP_DELTA:
+    case HY_OP_DELTA_CACHED: return 7 * delta_steps(&call->attr.delta);
+    case HY_OP_DELTA_BWD: return 20 * delta_steps(&call->attr.delta);
     case HY_OP_GROUPED_MATMUL: /* every position has one expert */
         return 2.0 * (double)hy_tensor_width(&t[HY_GROUPED_MATMUL_A]) *
                (double)hy_tensor_count(&t[HY_GROUPED_MATMUL_D]);

@@ -32,7 +32,7 @@ static const named words[] = {{"q", HY_ADAPT_Q},
                               {"gate", HY_ADAPT_GATE},
                               {"up", HY_ADAPT_UP},
                               {"down", HY_ADAPT_DOWN},
-                              {"attention", QKV | HY_ADAPT_O},
+                              {"attention", QKV | HY_ADAPT_O | HY_ADAPT_LINEAR},
                               {"mlp", HY_ADAPT_GATE | HY_ADAPT_UP | HY_ADAPT_DOWN},
                               {"all", HY_ADAPT_ALL}};
 

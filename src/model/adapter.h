@@ -11,7 +11,7 @@
 hy_status hy_adapter_parts_named(const hy_shape *shape, const char *names, int32_t *parts);
 /* The module of each part in its family's files, as in "q_proj"; a module of several parts
  * occurs once. Ends with NULL. */
-#define HY_ADAPTER_MODULES 8
+#define HY_ADAPTER_MODULES 16
 void hy_adapter_modules(const hy_shape *shape, int32_t parts, const char *out[HY_ADAPTER_MODULES]);
 
 /* ---- trained whole --------------------------------------------------------------------------- */

@@ -62,16 +62,23 @@ static hy_status take_pinned(hy_batch_decoder *d) {
     return HY_OK;
 }
 
-static hy_status copy_rope(hy_batch_decoder *d) {
-    size_t bytes =
-        (size_t)hy_shape_rope_floats(&d->model->shape, d->options.context) * sizeof(float);
+static void fill_table(const hy_batch_decoder *d, hy_decoder_part part, void *table) {
+    if (part == HY_DECODER_ROPE)
+        hy_shape_rope_tables(&d->model->shape, d->options.context, table);
+    else
+        hy_decoder_list_states(d, table);
+}
+
+/* A table that stays as it is: of rope, or where states are. */
+static hy_status copy_table(hy_batch_decoder *d, hy_decoder_part part) {
+    size_t bytes = (size_t)d->part_bytes[part];
     if (bytes == 0) return HY_OK;
-    float *tables = malloc(bytes);
-    HY_FAIL_IF(!tables, HY_ERR_MEMORY, "not enough memory for the rope table");
-    hy_shape_rope_tables(&d->model->shape, d->options.context, tables);
-    hy_status status = d->backend->copy(d->stream, d->parts[HY_DECODER_ROPE], tables, bytes);
+    void *table = calloc(1, bytes);
+    HY_FAIL_IF(!table, HY_ERR_MEMORY, "not enough memory for a table of a decoder");
+    fill_table(d, part, table);
+    hy_status status = d->backend->copy(d->stream, d->parts[part], table, bytes);
     if (status == HY_OK) status = d->backend->stream_sync(d->stream);
-    free(tables);
+    free(table);
     return status;
 }
 
@@ -87,11 +94,13 @@ hy_status hy_batch_decoder_place(hy_batch_decoder *d, hy_stream *stream, void *m
     d->given = d->enqueued = d->read = 0;
     d->chunk_rows = 0;
     d->has_logits = false;
+    for (int32_t i = 0; i < d->states.count; i++) d->state_at[i] = 0;
     hy_batch_plan_place(d->chunk, d->parts[HY_DECODER_ACTIVATIONS],
                         d->parts[HY_DECODER_PLAN_WORKSPACE]);
     hy_batch_plan_place(d->step, d->parts[HY_DECODER_ACTIVATIONS],
                         d->parts[HY_DECODER_PLAN_WORKSPACE]);
-    return copy_rope(d);
+    HY_TRY(copy_table(d, HY_DECODER_ROPE));
+    return copy_table(d, HY_DECODER_STATE_SLOTS);
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
@@ -303,6 +312,7 @@ hy_status hy_batch_decoder_chunk(hy_batch_decoder *d, int32_t slot, const int32_
     HY_TRY(check_slot(d, slot));
     HY_TRY(check_chunk(d, tokens, first, count));
     HY_TRY(check_room(d));
+    HY_TRY(hy_decoder_advance(d, slot, first, count));
     HY_TRY(give_chunk(d, slot, tokens, first, count, sampling));
     hy_batch_input in = pass_input(d, HY_DECODER_PROMPT);
     hy_frame f = pass_frame(d, d->chunk, &in);
@@ -420,6 +430,7 @@ hy_status hy_batch_decoder_step(hy_batch_decoder *d, int32_t rows, const int32_t
     int32_t all = graph_rows(d, rows, &graph);
     for (int32_t i = 0; i < all; i++) {
         bool is_idle = i >= rows || first[i] < 0;
+        if (!is_idle) HY_TRY(hy_decoder_advance(d, i, first[i], 1));
         in->first[i] = is_idle ? -1 : first[i];
         in->sampling[i] = is_idle ? (hy_sampling){.forced = 0} : sampling[i];
     }

@@ -10,6 +10,10 @@
  * rows of one sequence only, and where chunks begin depends on the position only (hy_chunk_length);
  * in a step all matmuls are batch-invariant and attention sums keys in fixed ranges.
  *
+ * A layer of linear attention has no keys and values, but a *state* of fixed size for each slot.
+ * Every token changes it, so a sequence cannot go back, unless the state was copied there before: to
+ * a *snapshot*.
+ *
  * Like a batch plan, it reports how many bytes it needs, and the caller provides them. */
 #pragma once
 
@@ -22,6 +26,7 @@
 #define HY_CACHE_KINDS 2         /* most: a shape has one length of window */
 #define HY_STEPS_AHEAD 2         /* results that may wait to be read while another is enqueued */
 #define HY_STREAMS_MOST 1024
+#define HY_SNAPSHOT_SHARE 8 /* slots for each snapshot, by default */
 
 typedef struct hy_batch_decoder_options {
     int32_t streams; /* slots */
@@ -29,9 +34,13 @@ typedef struct hy_batch_decoder_options {
     int32_t chunk;   /* the longest; 0: default; multiple of HY_KEY_RANGE, or at least context */
     int32_t top;     /* log-probabilities of so many likeliest tokens are given; 0 to 20 */
     int64_t tokens;  /* positions in the pool, of all sequences; 0: streams x context */
-    int32_t vocab;   /* tokens below this id are chosen; 0: all of the model */
+    /* States beside those of the slots, if layers have states; 0: by HY_SNAPSHOT_SHARE and one more;
+     * below 0: none. */
+    int32_t snapshots;
+    int32_t vocab; /* tokens below this id are chosen; 0: all of the model */
     /* Sequences may go back to any earlier position: chunks begin anywhere, and layers with a window
-     * keep all positions. What follows then has the bits of other chunks. */
+     * keep all positions. What follows then has the bits of other chunks. With states the owner has to
+     * copy that of the position to the slot first. */
     bool goes_back;
     bool has_seen;            /* repetition penalties are possible */
     hy_dtype dtype;           /* activations, weights and cache */
@@ -57,6 +66,14 @@ typedef struct hy_cache_kind {
     uint64_t bytes; /* of the pool, all layers */
 } hy_cache_kind;
 
+/* The states of all layers that have one. State i belongs to slot i; after those of the slots come
+ * the snapshots. */
+typedef struct hy_states {
+    int32_t layers;           /* that have a state; 0: there are none */
+    int32_t count, snapshots; /* states; the last `snapshots` of them belong to no slot */
+    uint64_t each, bytes;     /* of one, all layers; of all */
+} hy_states;
+
 /* The results of a chunk or step for slots [0, rows); of a chunk only for its slot's. They stay
  * until the next chunk, choice, score or step is enqueued. */
 typedef struct hy_step_tokens {
@@ -74,6 +91,7 @@ hy_status hy_batch_decoder_create(hy_model *model, hy_backend *backend,
 void hy_batch_decoder_destroy(hy_batch_decoder *decoder);               /* before its backend */
 uint64_t hy_batch_decoder_bytes(const hy_batch_decoder *decoder);       /* of device memory */
 uint64_t hy_batch_decoder_cache_bytes(const hy_batch_decoder *decoder); /* of the pool */
+const hy_states *hy_batch_decoder_states(const hy_batch_decoder *decoder);
 const hy_batch_decoder_options *hy_batch_decoder_facts(const hy_batch_decoder *decoder);
 int32_t hy_batch_decoder_kinds(const hy_batch_decoder *decoder, const hy_cache_kind **kinds);
 
@@ -97,10 +115,15 @@ hy_status hy_batch_decoder_see(hy_batch_decoder *decoder, int32_t slot, const in
 hy_status hy_batch_decoder_copy_block(hy_batch_decoder *decoder, int32_t kind, int32_t from,
                                       int32_t to);
 
+/* Copies a state: to take a snapshot, to return to one, or for a sequence with the same prompt.
+ * Without states nothing happens. */
+hy_status hy_batch_decoder_copy_state(hy_batch_decoder *decoder, int32_t from, int32_t to);
+
 /* Enqueues prompt tokens of a slot, at positions [first, first + count): a chunk begins at first,
  * and count is at most its length. With sampling, the next token is chosen from the logits of the
  * last, and stays on the device as the slot's next token; NULL: not. With goes_back `first` is any
- * position and count at most options.chunk. */
+ * position and count at most options.chunk. A slot's state must be that of position `first`, here and
+ * in a step; at position 0 it begins anew. */
 hy_status hy_batch_decoder_chunk(hy_batch_decoder *decoder, int32_t slot, const int32_t *tokens,
                                  int32_t first, int32_t count, const hy_sampling *sampling);
 /* After a chunk, and scores of it: chooses from the logits of its last token, for its slot or another

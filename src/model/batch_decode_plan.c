@@ -3,8 +3,9 @@
  * There are two batch plans. One is for a chunk: a batch of one sequence. The other is for a step:
  * a batch of sequences of one token each; it also computes the head of a chunk, whose last row is
  * such a step of one. Both serve any number of rows up to their own: slots stay at their addresses
- * but are shorter. Binding replaces attention by cached attention, and gives rope, embedding and
- * attention the positions, which are in device memory: so a captured step serves all positions. */
+ * but are shorter. Binding replaces attention by cached attention, and convolution and delta rule by
+ * those that continue states; it gives them, rope and embedding the positions, which are in device
+ * memory: so a captured step serves all positions. */
 #include "model/batch_decode_parts.h"
 
 #include <assert.h>
@@ -60,13 +61,16 @@ static hy_status make_kinds(hy_batch_decoder *d) {
     d->index_of = calloc((size_t)layers, sizeof *d->index_of);
     HY_FAIL_IF(!d->kind_of || !d->index_of, HY_ERR_MEMORY, "not enough memory for a decoder");
     for (int32_t layer = 0; layer < layers; layer++) {
+        d->kind_of[layer] = -1;
+        if (!hy_decoder_layer_has(d, layer, HY_OP_ATTENTION)) continue;
         int32_t kind = find_kind(d, hy_shape_window(&d->model->shape, layer));
         d->kind_of[layer] = (int8_t)kind;
         d->index_of[layer] = d->kinds[kind].layers++;
     }
+    if (d->kind_count == 0) (void)find_kind(d, 0); /* blocks count positions, in no bytes */
     d->table_width = blocks_for(d->options.context);
     for (int32_t i = 0; i < d->kind_count; i++) size_kind(d, &d->kinds[i]);
-    return HY_OK;
+    return hy_decoder_make_states(d);
 }
 
 /* ---- binding --------------------------------------------------------------------------------- */
@@ -102,9 +106,13 @@ static void use_blocks(const hy_batch_decoder *d, int32_t layer, const hy_batch_
     cached.t[HY_ATTENTION_CACHED_BLOCKS] =
         rows_of(d, (hy_decoder_part)(HY_DECODER_TABLES + kind), HY_I32, d->is_step ? 0 : d->slot,
                 plan->size.batch, d->table_width);
-    cached.workspace =
-        hy_tensor_1d(d->parts[HY_DECODER_WORKSPACE], HY_U8, (int64_t)d->workspace_bytes);
     *call = cached;
+}
+
+/* Ops that read what earlier passes left have their workspace apart from those of a plan. */
+static bool continues(hy_op_kind kind) {
+    return kind == HY_OP_ATTENTION_CACHED || kind == HY_OP_CONV_CACHED ||
+           kind == HY_OP_DELTA_CACHED;
 }
 
 /* In a step, matmuls are batch-invariant. */
@@ -112,19 +120,26 @@ void hy_decoder_adjust(const hy_frame *f, hy_op_call *call) {
     const hy_batch_decoder *d = f->context;
     bool is_step_plan = f->plan == d->step;
     bool is_full = f->plan->size.seq == f->plan->options.seq;
+    hy_tensor first = positions(d, f->plan);
     if (is_step_plan || !is_full) call->plan = NULL; /* it was made for other rows */
     switch (call->kind) {
     case HY_OP_MATMUL: call->attr.matmul.is_batch_invariant = is_step_plan; break;
     case HY_OP_NORM: call->attr.norm.has_few_rows = is_step_plan; break;
+    case HY_OP_SWIGLU: call->attr.act.has_few_rows = is_step_plan; break;
     case HY_OP_ATTENTION: use_blocks(d, f->unit_index - 1, f->plan, call); break;
-    case HY_OP_EMBED: call->t[HY_EMBED_FIRST] = positions(d, f->plan); break;
+    case HY_OP_CONV: hy_decoder_use_conv_state(d, f->unit_index - 1, &first, call); break;
+    case HY_OP_DELTA: hy_decoder_use_delta_state(d, f->unit_index - 1, &first, call); break;
+    case HY_OP_EMBED: call->t[HY_EMBED_FIRST] = first; break;
     case HY_OP_ROPE:
-        call->t[HY_ROPE_FIRST] = positions(d, f->plan);
+        call->t[HY_ROPE_FIRST] = first;
         call->t[HY_ROPE_TABLE].shape[0] = d->options.context;
         if (call->t[HY_ROPE_QUERY].data) call->t[HY_ROPE_QUERY].shape[0] = d->options.context;
         break;
     default: break;
     }
+    if (continues(call->kind))
+        call->workspace =
+            hy_tensor_1d(d->parts[HY_DECODER_WORKSPACE], HY_U8, (int64_t)d->workspace_bytes);
 }
 
 void hy_decoder_set_sequences(hy_batch_plan *plan, int32_t rows) {
@@ -207,8 +222,7 @@ static hy_status check_unit(hy_batch_decoder *d, hy_batch_plan *plan, int32_t un
         hy_status status = b->supports(b, &call);
         if (status != HY_OK)
             return hy_fail_context(status, "the model's %s", frame.unit->unit->name);
-        bool is_attention = call.kind == HY_OP_ATTENTION_CACHED;
-        raise_to(is_attention ? &d->workspace_bytes : &plan->op_workspace_bytes,
+        raise_to(continues(call.kind) ? &d->workspace_bytes : &plan->op_workspace_bytes,
                  b->workspace(b, &call));
     }
     return HY_OK;
@@ -252,6 +266,11 @@ static void count_bytes(hy_batch_decoder *d) {
     for (int32_t i = 0; i < d->kind_count; i++) {
         bytes[HY_DECODER_CACHE + i] = d->kinds[i].bytes;
         bytes[HY_DECODER_TABLES + i] = streams * (uint64_t)d->table_width * word;
+    }
+    if (d->states.layers > 0) {
+        bytes[HY_DECODER_CONV_STATES] = hy_tensor_bytes(&d->conv_state);
+        bytes[HY_DECODER_DELTA_STATES] = hy_tensor_bytes(&d->delta_state);
+        bytes[HY_DECODER_STATE_SLOTS] = (uint64_t)d->states.layers * streams * word;
     }
     bytes[HY_DECODER_ROPE] =
         (uint64_t)hy_shape_rope_floats(&d->model->shape, o->context) * sizeof(float);
@@ -361,6 +380,7 @@ void hy_batch_decoder_destroy(hy_batch_decoder *d) {
     hy_batch_plan_destroy(d->step);
     free(d->kind_of);
     free(d->index_of);
+    free(d->state_at);
     free(d);
 }
 

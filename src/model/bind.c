@@ -143,6 +143,17 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t tile, hy_
         attr->heads.batch = f->plan->size.batch;
         attr->heads.seq = f->plan->size.seq;
         break;
+    case HY_OP_CONV:
+    case HY_OP_CONV_BWD:
+        attr->accumulate = accumulate;
+        attr->conv.seq = f->plan->size.seq;
+        break;
+    case HY_OP_DELTA:
+    case HY_OP_DELTA_BWD:
+        attr->accumulate = accumulate;
+        attr->delta.batch = f->plan->size.batch;
+        attr->delta.seq = f->plan->size.seq;
+        break;
     case HY_OP_EMBED: attr->embed.seq = f->plan->size.seq; break;
     case HY_OP_EMBED_BWD:
         /* A tied head has already written its part of the token table's gradient. */

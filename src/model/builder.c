@@ -17,6 +17,12 @@ hy_slot_id hy_add_activation(hy_builder *b, int32_t cols, hy_keep_group group) {
     return slot;
 }
 
+hy_slot_id hy_add_statistics(hy_builder *b, int32_t cols, hy_keep_group group) {
+    hy_slot_id slot = hy_add_activation(b, cols, group);
+    b->unit->slots[slot].is_fp32 = true;
+    return slot;
+}
+
 hy_slot_id hy_add_given(hy_builder *b, hy_given given) {
     hy_slot_id slot = hy_add_slot(b, HY_SLOT_GIVEN, 0);
     b->unit->slots[slot].given = given;

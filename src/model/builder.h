@@ -19,6 +19,9 @@ typedef enum hy_node_kind {
     HY_NODE_HEAD_NORM,
     HY_NODE_ROPE, /* in place */
     HY_NODE_ATTENTION,
+    HY_NODE_CONV,
+    HY_NODE_DELTA,
+    HY_NODE_GATE,
     HY_NODE_ACTIVATION,
     HY_NODE_LOSS, /* logits, cross-entropy, and the loss of pairs */
     HY_NODE_COUNT
@@ -86,6 +89,18 @@ typedef struct hy_node {
             hy_weight sinks;
         } attention;
         struct {
+            hy_weight weight;
+            hy_slot_id doc_starts;
+        } conv;
+        struct {
+            hy_slot_id gates, doc_starts;
+            hy_weight a_log, dt_bias;
+        } delta;
+        struct {
+            hy_slot_id gate, rstd;
+            hy_weight weight;
+        } gate;
+        struct {
             bool is_gated;
             bool is_done; /* the linear that reads it has written its backward ops */
         } activation;
@@ -119,6 +134,8 @@ typedef struct hy_builder {
 
 hy_slot_id hy_add_slot(hy_builder *b, hy_slot_role role, int32_t cols);
 hy_slot_id hy_add_activation(hy_builder *b, int32_t cols, hy_keep_group group);
+/* fp32 numbers of each token that backward reads. */
+hy_slot_id hy_add_statistics(hy_builder *b, int32_t cols, hy_keep_group group);
 hy_slot_id hy_add_given(hy_builder *b, hy_given given);
 /* A parameter of the unit: rows x cols, or a vector if cols is 0. */
 hy_weight hy_add_weight(hy_builder *b, hy_param_kind kind, int64_t rows, int32_t cols);
@@ -147,8 +164,19 @@ hy_slot_id hy_part_norm_onto(hy_builder *b, hy_param_kind kind, hy_slot_id in, h
 /* `out` must exist: its width is that of the result. */
 void hy_part_linear(hy_builder *b, hy_param_kind kind, bool has_bias, hy_slot_id in, hy_slot_id out,
                     hy_slot_id residual);
-/* qkv, norms of q and k, rope, attention, output projection */
+/* A matrix that writes into the residual stream. Without `out` it makes a slot of this group, or of
+ * the residual inside the block. */
+hy_slot_id hy_part_output(hy_builder *b, hy_param_kind kind, bool has_bias, hy_slot_id in,
+                          hy_slot_id out, hy_slot_id residual, hy_keep_group group);
+/* qkv, norms of q and k, rope, attention, gates, output projection; or what linear attention has,
+ * by the unit's traits */
 hy_slot_id hy_part_attention(hy_builder *b, hy_slot_id in, hy_slot_id out, hy_slot_id residual);
+/* parts_linear.c: qkv, convolution, delta rule, gated norm, output projection */
+hy_slot_id hy_part_linear_attention(hy_builder *b, hy_slot_id in, hy_slot_id out,
+                                    hy_slot_id residual);
+/* parts_linear.c: x times the sigmoid of the gates in a row, from a column on, with this stride */
+hy_slot_id hy_part_gates(hy_builder *b, hy_slot_id x, hy_slot_id gate, int32_t column,
+                         int32_t stride);
 hy_slot_id hy_part_mlp(hy_builder *b, hy_slot_id in, hy_slot_id out, hy_slot_id residual);
 void hy_part_embedding(hy_builder *b, hy_slot_id out);
 void hy_part_head(hy_builder *b, hy_slot_id in);

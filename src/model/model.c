@@ -1,6 +1,7 @@
 /* model.c: creates a model and plans micro-batches for it. See model.h; passes are in passes.c. */
 #include "model/model.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -315,13 +316,25 @@ double hy_model_flops_per_token(const hy_model *model, int32_t seq) {
             if (index < 0 || !is_matrix) continue;
             const hy_param *p = &model->params.list[index];
             /* The gradient of its input leaves the unit. */
-            bool is_first = kind == HY_P_QKV || kind == HY_P_QKV_A;
+            hy_param_kind matrix = hy_is_adapter(kind) ? hy_adapter_matrix(kind) : kind;
+            bool is_first =
+                !hy_is_adapter_b(kind) && (matrix == HY_P_QKV || matrix == HY_P_LINEAR_QKV ||
+                                           matrix == HY_P_LINEAR_Z || matrix == HY_P_LINEAR_BA);
             int matmuls = 1 + (is_first ? goes_on : goes_back) + p->is_trainable;
             sum += 2.0 * matmuls * (double)p->stored;
         }
         if (unit > s->layers) continue;
+        if (hy_shape_is_linear(s, unit - 1)) {
+            const hy_linear_options *l = &s->more.linear;
+            /* S' k, k d' and S' q: 2 operations each for an element of a state */
+            sum += (goes_back ? 18.0 : 6.0) * l->heads * l->key_dim * l->value_dim;
+            continue;
+        }
         int32_t window = hy_shape_window(s, unit - 1);
         double span = window && window < seq ? window : 0.5 * seq;
+        /* half of its own block, and the others */
+        double blocks = (double)s->sparse_local + s->sparse_global - 0.5;
+        if (hy_shape_is_sparse(s, unit - 1)) span = fmin(span, blocks * HY_SPARSE_BLOCK);
         /* q k and p v: 2 * 2 operations forward, twice that backward */
         sum += (goes_back ? 12.0 : 4.0) * s->heads * s->head_size * span;
     }

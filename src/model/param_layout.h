@@ -13,7 +13,7 @@ typedef enum hy_param_set { HY_SET_ALL, HY_SET_TRAINABLE, HY_SET_FROZEN } hy_par
 static inline hy_dtype hy_params_codes(const hy_params *params, int32_t index) {
     const hy_param *p = &params->list[index];
     if (p->own.frozen) return (hy_dtype)(p->own.frozen - 1);
-    return p->stays_real ? HY_F32 : params->frozen_codes;
+    return p->stays_real || hy_kind_stays_real(p->kind) ? HY_F32 : params->frozen_codes;
 }
 /* The storage type of a parameter if others have `dtype`. Frozen matrices of blocks are stored
  * as hy_params_codes, and so are those of a custom model, except embeddings and heads; its other
@@ -73,9 +73,9 @@ static inline bool hy_uses_fp8(const hy_fp8_use *use) { return use->weights || u
 #define HY_SEEN 6
 #define HY_SEEN_GRADIENTS 3
 
-/* Does a group keep the matmuls of a matrix out of fp8? */
+/* Does a group, or its kind, keep the matmuls of a matrix out of fp8? */
 static inline bool hy_param_in_16_bits(const hy_param *p) {
-    return p->own.precision == 1 + HY_BF16;
+    return p->own.precision == 1 + HY_BF16 || hy_kind_stays_real(p->kind);
 }
 /* The matrices that could use fp8 matmuls: those trained in some block, and for `weights` also
  * the frozen ones stored in fp8. */

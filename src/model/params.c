@@ -35,9 +35,12 @@ static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kin
                    kind == HY_P_NORM1_AFTER || kind == HY_P_NORM2_AFTER;
     if (is_norm || kind == HY_P_Q_NORM || kind == HY_P_K_NORM)
         param->init_mean = 1 - s->more.norm_offset;
+    if (kind == HY_P_LINEAR_NORM || kind == HY_P_DT_BIAS) param->init_mean = 1;
+    if (kind == HY_P_A_LOG) param->init_decay = 16;
     /* GPT-2's rule: weights that write into the residual start smaller, because 2 L of them add
      * up. */
-    if (kind == HY_P_OUT || kind == HY_P_DOWN) param->init_std /= sqrt(2.0 * s->layers);
+    if (kind == HY_P_OUT || kind == HY_P_LINEAR_OUT || kind == HY_P_DOWN)
+        param->init_std /= sqrt(2.0 * s->layers);
     const char *name = hy_param_kind_name(kind, s->is_gated);
     bool is_block = unit >= 1 && unit <= s->layers;
     int length = is_block ? snprintf(param->name, sizeof param->name, "blocks.%d.", unit - 1) : 0;
@@ -48,17 +51,32 @@ static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kin
 int32_t hy_shape_pieces(const hy_shape *s, hy_param_kind matrix, int64_t rows[HY_PARAM_PIECES]) {
     rows[0] = s->width;
     if (matrix == HY_P_QKV) {
-        rows[0] = (int64_t)s->heads * s->head_size;
+        rows[0] = (int64_t)s->heads * s->head_size * (s->more.has_gates ? 2 : 1);
         rows[1] = rows[2] = (int64_t)s->kv_heads * s->head_size;
         return 3;
     }
+    if (matrix == HY_P_LINEAR_BA) {
+        rows[0] = rows[1] = s->more.linear.heads;
+        return 2;
+    }
+    if (matrix == HY_P_LINEAR_QKV) rows[0] = hy_shape_linear_qkv(s);
+    if (matrix == HY_P_LINEAR_Z) rows[0] = hy_shape_linear_out(s);
     if (matrix == HY_P_UP) rows[0] = rows[1] = s->mlp_width;
     return matrix == HY_P_UP && s->is_gated ? 2 : 1;
 }
 
 int32_t hy_adapter_first_part(hy_param_kind matrix, bool is_gated) {
-    if (matrix == HY_P_UP) return is_gated ? HY_ADAPT_GATE : HY_ADAPT_UP;
-    return matrix == HY_P_QKV ? HY_ADAPT_Q : matrix == HY_P_OUT ? HY_ADAPT_O : HY_ADAPT_DOWN;
+    static const int32_t first[HY_P_KIND_COUNT] = {
+        [HY_P_QKV] = HY_ADAPT_Q,
+        [HY_P_OUT] = HY_ADAPT_O,
+        [HY_P_UP] = HY_ADAPT_UP,
+        [HY_P_DOWN] = HY_ADAPT_DOWN,
+        [HY_P_LINEAR_QKV] = HY_ADAPT_LINEAR_QKV,
+        [HY_P_LINEAR_Z] = HY_ADAPT_LINEAR_Z,
+        [HY_P_LINEAR_BA] = HY_ADAPT_LINEAR_B,
+        [HY_P_LINEAR_OUT] = HY_ADAPT_LINEAR_OUT,
+    };
+    return matrix == HY_P_UP && is_gated ? HY_ADAPT_GATE : first[matrix];
 }
 
 hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *s, hy_param_kind matrix) {
@@ -160,7 +178,11 @@ void hy_param_initial(const hy_param *param, uint64_t seed, int64_t first, int64
                       float *out) {
     for (int64_t i = 0; i < count; i++) {
         double value = param->init_mean;
-        if (param->init_bound > 0) {
+        if (param->init_decay > 0) {
+            uint64_t index = (uint64_t)(param->first + first + i);
+            double share = hy_rng_uniform(seed, HY_RNG_INIT, index);
+            value = log(HY_DECAY_LEAST + share * (param->init_decay - HY_DECAY_LEAST));
+        } else if (param->init_bound > 0) {
             uint64_t index = (uint64_t)(param->first + first + i);
             value = param->init_bound * (2 * hy_rng_uniform(seed, HY_RNG_INIT, index) - 1);
         } else if (param->init_std > 0 && first + i < param->stored) {

@@ -16,7 +16,8 @@ typedef enum hy_param_kind {
     HY_P_POSITIONS, /* (context,C) */
     HY_P_NORM1,
     HY_P_NORM1_BIAS,
-    HY_P_QKV, /* ((H+2K)D, C): q heads, k heads, v heads */
+    HY_P_QKV, /* ((H+2K)D, C): q heads, k heads, v heads; with gates (2H+2K)D: each q head, then its
+                 gate */
     HY_P_QKV_BIAS,
     HY_P_Q_NORM,
     HY_P_K_NORM,
@@ -36,6 +37,15 @@ typedef enum hy_param_kind {
     HY_P_NORM2_AFTER,
     HY_P_NORM2_AFTER_BIAS,
     HY_P_SINKS, /* (H) */
+    /* Linear attention, with Hk key heads of Dk and H value heads of Dv numbers */
+    HY_P_LINEAR_QKV,  /* (2 Hk Dk + H Dv, C): q heads, k heads, v heads */
+    HY_P_LINEAR_Z,    /* (H Dv, C): gates of the output */
+    HY_P_LINEAR_BA,   /* (2 H, C): strengths b, then decays a */
+    HY_P_CONV,        /* (2 Hk Dk + H Dv, J) */
+    HY_P_A_LOG,       /* (H) */
+    HY_P_DT_BIAS,     /* (H) */
+    HY_P_LINEAR_NORM, /* (Dv) */
+    HY_P_LINEAR_OUT,  /* (C, H Dv) */
     /* Low-rank adapters, in the order of the matrices' bits: A (P r, in), B (rows of those
      * pieces, r). */
     HY_P_QKV_A,
@@ -46,14 +56,24 @@ typedef enum hy_param_kind {
     HY_P_UP_B,
     HY_P_DOWN_A,
     HY_P_DOWN_B,
+    HY_P_LINEAR_QKV_A,
+    HY_P_LINEAR_QKV_B,
+    HY_P_LINEAR_Z_A,
+    HY_P_LINEAR_Z_B,
+    HY_P_LINEAR_BA_A,
+    HY_P_LINEAR_BA_B,
+    HY_P_LINEAR_OUT_A,
+    HY_P_LINEAR_OUT_B,
     HY_P_KIND_COUNT
 } hy_param_kind;
 
 /* The matrices of a block, each with a number and a bit. A new one is added at the end, and its
  * adapter's kinds after those of the others. */
-#define HY_LINEARS 4
+#define HY_LINEARS 8
 static inline hy_param_kind hy_linear_kind(int index) {
-    static const hy_param_kind kinds[HY_LINEARS] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN};
+    static const hy_param_kind kinds[HY_LINEARS] = {HY_P_QKV,       HY_P_OUT,        HY_P_UP,
+                                                    HY_P_DOWN,      HY_P_LINEAR_QKV, HY_P_LINEAR_Z,
+                                                    HY_P_LINEAR_BA, HY_P_LINEAR_OUT};
     return kinds[index];
 }
 _Static_assert(HY_LINEARS <= 32 && HY_P_QKV_A + 2 * HY_LINEARS == HY_P_KIND_COUNT,
@@ -70,6 +90,8 @@ static inline uint32_t hy_linear_bit(hy_param_kind kind) {
 static inline uint32_t hy_mlp_bits(void) {
     return hy_linear_bit(HY_P_UP) | hy_linear_bit(HY_P_DOWN);
 }
+/* Its rows decide how fast a state decays: it is neither quantised nor in fp8. */
+static inline bool hy_kind_stays_real(hy_param_kind kind) { return kind == HY_P_LINEAR_BA; }
 /* The A of a matrix's adapter; its B is the next kind. */
 static inline hy_param_kind hy_adapter_kind(hy_param_kind matrix) {
     return (hy_param_kind)(HY_P_QKV_A + 2 * hy_linear_index(matrix));
@@ -152,6 +174,7 @@ typedef struct hy_param {
     hy_param_own own;
     double init_mean, init_std;
     double init_bound; /* above 0: uniform from -init_bound to init_bound instead */
+    double init_decay; /* above 0: log of uniform from HY_DECAY_LEAST to init_decay instead */
 } hy_param;
 
 typedef struct hy_params {
@@ -196,6 +219,8 @@ static inline int64_t hy_param_piece_rows(const hy_param *p, int32_t piece) {
 static inline int64_t hy_param_stored_rows(const hy_param *p) {
     return p->stored / hy_param_width(p);
 }
+
+#define HY_DECAY_LEAST 0.01
 
 /* Initial values of elements [first, first + count) of a parameter: normal with the deviation of
  * its kind, ones for norms, zeros for biases; a pure function of the seed. */

@@ -5,12 +5,6 @@
 
 #define NONE HY_NO_SLOT
 
-static hy_slot_id statistics(hy_builder *b, int32_t cols, hy_keep_group group) {
-    hy_slot_id slot = hy_add_activation(b, cols, group);
-    b->unit->slots[slot].is_fp32 = true;
-    return slot;
-}
-
 static void add_norm(hy_builder *b, hy_param_kind kind, hy_slot_id in, hy_slot_id out,
                      hy_slot_id residual) {
     const hy_shape *s = b->shape;
@@ -23,10 +17,10 @@ static void add_norm(hy_builder *b, hy_param_kind kind, hy_slot_id in, hy_slot_i
     /* Those of a norm that writes the unit's output are always kept: the output is not there to be
      * written again. */
     hy_keep_group group = residual == NONE ? HY_KEEP_RESIDUAL : (hy_keep_group)0;
-    node->norm.rstd = statistics(b, 0, group);
+    node->norm.rstd = hy_add_statistics(b, 0, group);
     if (s->is_rms) return;
     node->norm.bias = hy_add_weight(b, (hy_param_kind)(kind + 1), s->width, 0);
-    node->norm.mean = statistics(b, 0, group);
+    node->norm.mean = hy_add_statistics(b, 0, group);
 }
 
 hy_slot_id hy_part_norm(hy_builder *b, hy_param_kind kind, hy_slot_id in) {
@@ -56,12 +50,13 @@ void hy_part_linear(hy_builder *b, hy_param_kind kind, bool has_bias, hy_slot_id
     if (has_bias) node->linear.bias = hy_add_weight(b, (hy_param_kind)(kind + 1), rows, 0);
 }
 
-/* A matrix that writes into the residual stream. */
-static void add_output(hy_builder *b, hy_param_kind kind, bool has_bias, hy_slot_id in,
-                       hy_slot_id out, hy_slot_id residual) {
+hy_slot_id hy_part_output(hy_builder *b, hy_param_kind kind, bool has_bias, hy_slot_id in,
+                          hy_slot_id out, hy_slot_id residual, hy_keep_group group) {
+    out = part_result(b, out, residual != NONE ? HY_KEEP_RESIDUAL : group);
     hy_part_linear(b, kind, has_bias, in, out, residual);
     double scale = b->shape->more.residual_scale;
     if (scale != 0) b->nodes[b->count - 1].linear.alpha = (float)scale;
+    return out;
 }
 
 static hy_op_attr heads_attr(const hy_builder *b) {
@@ -72,12 +67,15 @@ static hy_op_attr heads_attr(const hy_builder *b) {
                   .kv_heads = s->kv_heads,
                   .head_dim = s->head_size,
                   .window = b->unit->traits.window,
+                  .sparse_local = b->unit->traits.is_sparse ? s->sparse_local : 0,
+                  .sparse_global = b->unit->traits.is_sparse ? s->sparse_global : 0,
                   .rotary = hy_shape_rotary(s) < s->head_size ? hy_shape_rotary(s) : 0,
                   .scale = (float)(s->more.attention_scale > 0 ? s->more.attention_scale
                                                                : 1 / sqrt(divisor)),
                   .softcap = (float)s->more.attention_softcap,
                   .is_whole = s->more.has_whole_qk_norm,
                   .norm_offset = (float)s->more.norm_offset,
+                  .has_gates = s->more.has_gates,
                   .eps = (float)s->norm_eps}};
 }
 
@@ -88,7 +86,7 @@ static hy_slot_id add_head_norm(hy_builder *b, hy_slot_id in) {
     node->attr = heads_attr(b);
     bool is_whole = s->more.has_whole_qk_norm;
     int32_t norms = is_whole ? 2 : s->heads + s->kv_heads;
-    node->head_norm.rstd = statistics(b, norms, HY_KEEP_ATTENTION);
+    node->head_norm.rstd = hy_add_statistics(b, norms, HY_KEEP_ATTENTION);
     node->head_norm.q = hy_add_weight(b, HY_P_Q_NORM, s->head_size * (is_whole ? s->heads : 1), 0);
     node->head_norm.k =
         hy_add_weight(b, HY_P_K_NORM, s->head_size * (is_whole ? s->kv_heads : 1), 0);
@@ -105,20 +103,22 @@ static void add_rope(hy_builder *b, hy_slot_id qkv) {
 
 hy_slot_id hy_part_attention(hy_builder *b, hy_slot_id in, hy_slot_id out, hy_slot_id residual) {
     const hy_shape *s = b->shape;
-    hy_slot_id qkv = hy_add_activation(b, hy_shape_qkv(s), HY_KEEP_ATTENTION);
+    if (b->unit->traits.is_linear) return hy_part_linear_attention(b, in, out, residual);
+    hy_slot_id qkv = hy_add_activation(b, hy_shape_qkv_rows(s), HY_KEEP_ATTENTION), made = qkv;
     hy_part_linear(b, HY_P_QKV, s->has_qkv_bias, in, qkv, NONE);
     if (s->has_qk_norm) qkv = add_head_norm(b, qkv);
     if (b->unit->traits.rope != HY_ROPE_ABSENT) add_rope(b, qkv);
     hy_slot_id attended = hy_add_activation(b, s->heads * s->head_size, HY_KEEP_ATTENTION);
     hy_node *node = hy_add_node(b, HY_NODE_ATTENTION, qkv, attended);
     node->attr = heads_attr(b);
-    node->attention.lse = statistics(b, s->heads, HY_KEEP_ATTENTION);
+    node->attention.lse = hy_add_statistics(b, s->heads, HY_KEEP_ATTENTION);
     b->unit->slots[node->attention.lse].rows = HY_ROWS_LSE;
     node->attention.doc_starts = hy_add_given(b, HY_GIVEN_DOC_STARTS);
     if (s->more.has_sinks) node->attention.sinks = hy_add_weight(b, HY_P_SINKS, s->heads, 0);
-    out = part_result(b, out, residual != NONE ? HY_KEEP_RESIDUAL : HY_KEEP_ATTENTION);
-    add_output(b, HY_P_OUT, hy_shape_out_bias(s), attended, out, residual);
-    return out;
+    if (s->more.has_gates)
+        attended = hy_part_gates(b, attended, made, s->head_size, 2 * s->head_size);
+    return hy_part_output(b, HY_P_OUT, hy_shape_out_bias(s), attended, out, residual,
+                          HY_KEEP_ATTENTION);
 }
 
 hy_slot_id hy_part_mlp(hy_builder *b, hy_slot_id in, hy_slot_id out, hy_slot_id residual) {
@@ -132,8 +132,7 @@ hy_slot_id hy_part_mlp(hy_builder *b, hy_slot_id in, hy_slot_id out, hy_slot_id 
     hy_node *node = hy_add_node(b, HY_NODE_ACTIVATION, wide, active);
     node->activation.is_gated = s->is_gated;
     node->attr.act.kind = functions[s->more.function];
-    out = part_result(b, out, residual != NONE ? HY_KEEP_RESIDUAL : HY_KEEP_MLP);
-    add_output(b, HY_P_DOWN, has_bias, active, out, residual);
+    out = hy_part_output(b, HY_P_DOWN, has_bias, active, out, residual, HY_KEEP_MLP);
     b->range = HY_RANGE_NONE;
     return out;
 }

@@ -61,11 +61,15 @@ static void head_norm_forward(hy_builder *b, const hy_node *n) {
               .slot[HY_HEAD_NORM_RSTD] = n->head_norm.rstd);
 }
 
-/* In place: only this node reads its input. */
+/* In place: only this node reads its input. With gates, they have written their columns of its
+ * gradient. */
 static void head_norm_backward(hy_builder *b, hy_node *n) {
     bool is_begun;
-    hy_slot_id dqkv = b->gradient[n->in] = hy_gradient_of(b, n->out, &is_begun);
-    HY_ADD_OP(b, HY_OP_HEAD_NORM_BWD, .attr = n->attr, .slot[HY_HEAD_NORM_BWD_DOUT] = dqkv,
+    hy_slot_id dout = hy_gradient_of(b, n->out, &is_begun);
+    if (!n->attr.heads.has_gates) b->gradient[n->in] = dout;
+    hy_slot_id dqkv = hy_gradient_of(b, n->in, &is_begun);
+    assert(is_begun);
+    HY_ADD_OP(b, HY_OP_HEAD_NORM_BWD, .attr = n->attr, .slot[HY_HEAD_NORM_BWD_DOUT] = dout,
               .slot[HY_HEAD_NORM_BWD_QKV] = n->in,
               .slot[HY_HEAD_NORM_BWD_WQ] = n->head_norm.q.value,
               .slot[HY_HEAD_NORM_BWD_WK] = n->head_norm.k.value,
@@ -106,6 +110,66 @@ static void attention_backward(hy_builder *b, hy_node *n) {
               .slot[HY_ATTENTION_BWD_DQKV] = dqkv,
               .slot[HY_ATTENTION_BWD_SINKS] = n->attention.sinks.value,
               .slot[HY_ATTENTION_BWD_DSINKS] = n->attention.sinks.grad);
+}
+
+/* ---- linear attention ------------------------------------------------------------------------ */
+
+static void conv_forward(hy_builder *b, const hy_node *n) {
+    HY_ADD_OP(b, HY_OP_CONV, .slot[HY_CONV_X] = n->in, .slot[HY_CONV_Y] = n->out,
+              .slot[HY_CONV_WEIGHT] = n->conv.weight.value,
+              .slot[HY_CONV_DOC_STARTS] = n->conv.doc_starts);
+}
+
+static void conv_backward(hy_builder *b, hy_node *n) {
+    bool is_begun;
+    hy_slot_id dy = hy_gradient_of(b, n->out, &is_begun);
+    hy_slot_id dx = hy_gradient_of(b, n->in, &is_begun);
+    assert(!is_begun);
+    HY_ADD_OP(b, HY_OP_CONV_BWD, .slot[HY_CONV_BWD_DY] = dy, .slot[HY_CONV_BWD_X] = n->in,
+              .slot[HY_CONV_BWD_WEIGHT] = n->conv.weight.value,
+              .slot[HY_CONV_BWD_DOC_STARTS] = n->conv.doc_starts, .slot[HY_CONV_BWD_DX] = dx,
+              .slot[HY_CONV_BWD_DWEIGHT] = n->conv.weight.grad);
+}
+
+static void delta_forward(hy_builder *b, const hy_node *n) {
+    HY_ADD_OP(b, HY_OP_DELTA, .attr = n->attr, .slot[HY_DELTA_QKV] = n->in,
+              .slot[HY_DELTA_GATES] = n->delta.gates, .slot[HY_DELTA_A_LOG] = n->delta.a_log.value,
+              .slot[HY_DELTA_DT_BIAS] = n->delta.dt_bias.value,
+              .slot[HY_DELTA_DOC_STARTS] = n->delta.doc_starts, .slot[HY_DELTA_OUT] = n->out);
+}
+
+static void delta_backward(hy_builder *b, hy_node *n) {
+    bool is_begun;
+    hy_slot_id dout = hy_gradient_of(b, n->out, &is_begun);
+    hy_slot_id dqkv = hy_gradient_of(b, n->in, &is_begun);
+    hy_slot_id dgates = hy_gradient_of(b, n->delta.gates, &is_begun);
+    assert(!is_begun);
+    HY_ADD_OP(b, HY_OP_DELTA_BWD, .attr = n->attr, .slot[HY_DELTA_BWD_DOUT] = dout,
+              .slot[HY_DELTA_BWD_QKV] = n->in, .slot[HY_DELTA_BWD_GATES] = n->delta.gates,
+              .slot[HY_DELTA_BWD_A_LOG] = n->delta.a_log.value,
+              .slot[HY_DELTA_BWD_DT_BIAS] = n->delta.dt_bias.value,
+              .slot[HY_DELTA_BWD_DOC_STARTS] = n->delta.doc_starts, .slot[HY_DELTA_BWD_DQKV] = dqkv,
+              .slot[HY_DELTA_BWD_DGATES] = dgates, .slot[HY_DELTA_BWD_DA_LOG] = n->delta.a_log.grad,
+              .slot[HY_DELTA_BWD_DDT_BIAS] = n->delta.dt_bias.grad);
+}
+
+static void gate_forward(hy_builder *b, const hy_node *n) {
+    HY_ADD_OP(b, HY_OP_GATE, .attr = n->attr, .slot[HY_GATE_X] = n->in,
+              .slot[HY_GATE_GATE] = n->gate.gate, .slot[HY_GATE_WEIGHT] = n->gate.weight.value,
+              .slot[HY_GATE_Y] = n->out, .slot[HY_GATE_RSTD] = n->gate.rstd);
+}
+
+/* The gradient of x is written over that of y, because only this node reads x. */
+static void gate_backward(hy_builder *b, hy_node *n) {
+    bool is_begun;
+    hy_slot_id dy = b->gradient[n->in] = hy_gradient_of(b, n->out, &is_begun);
+    hy_slot_id dgate = hy_gradient_of(b, n->gate.gate, &is_begun);
+    assert(!is_begun);
+    HY_ADD_OP(b, HY_OP_GATE_BWD, .attr = n->attr, .slot[HY_GATE_BWD_DY] = dy,
+              .slot[HY_GATE_BWD_X] = n->in, .slot[HY_GATE_BWD_GATE] = n->gate.gate,
+              .slot[HY_GATE_BWD_WEIGHT] = n->gate.weight.value,
+              .slot[HY_GATE_BWD_RSTD] = n->gate.rstd, .slot[HY_GATE_BWD_DX] = dy,
+              .slot[HY_GATE_BWD_DGATE] = dgate, .slot[HY_GATE_BWD_DWEIGHT] = n->gate.weight.grad);
 }
 
 /* ---- activation functions -------------------------------------------------------------------- */
@@ -214,6 +278,9 @@ static const struct {
     [HY_NODE_HEAD_NORM] = {head_norm_forward, head_norm_backward},
     [HY_NODE_ROPE] = {rope_forward, rope_backward},
     [HY_NODE_ATTENTION] = {attention_forward, attention_backward},
+    [HY_NODE_CONV] = {conv_forward, conv_backward},
+    [HY_NODE_DELTA] = {delta_forward, delta_backward},
+    [HY_NODE_GATE] = {gate_forward, gate_backward},
     [HY_NODE_ACTIVATION] = {activation_forward, activation_backward},
     [HY_NODE_LOSS] = {loss_forward, loss_backward},
 };

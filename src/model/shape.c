@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "kernels/sparse.h"
 #include "model/arch/arch.h"
 
 #define LARGEST_DIMENSION (1 << 24)
@@ -53,6 +54,48 @@ static hy_status check_rope_scaling(const hy_shape *s) {
     return HY_OK;
 }
 
+static hy_status check_linear(const hy_shape *s) {
+    const hy_linear_options *l = &s->more.linear;
+    size_t letters = strspn(l->layers, "lf");
+    HY_FAIL_IF(l->layers[letters] || letters > (size_t)s->layers, HY_ERR_INPUT,
+               "the layers with linear attention are %s; expected a letter for each of the %d "
+               "layers or fewer, l (linear) or f (full)",
+               l->layers, s->layers);
+    HY_FAIL_IF(s->more.has_gates && !s->has_qk_norm, HY_ERR_INPUT,
+               "gates of attention need qk-norm (shape.qk_norm)");
+    if (letters == 0) return HY_OK;
+    HY_FAIL_IF(l->key_heads < 1 || l->heads < 1 || l->heads % l->key_heads != 0, HY_ERR_INPUT,
+               "linear attention has %d key heads and %d value heads; the number of value heads "
+               "must be a multiple of that of key heads",
+               l->key_heads, l->heads);
+    HY_FAIL_IF(l->key_dim < 1 || l->key_dim > HY_DELTA_DIM_MAX || l->value_dim < 1 ||
+                   l->value_dim > HY_DELTA_DIM_MAX,
+               HY_ERR_INPUT,
+               "linear attention has key heads of %d and value heads of %d numbers; supported: 1 "
+               "to %d",
+               l->key_dim, l->value_dim, HY_DELTA_DIM_MAX);
+    HY_FAIL_IF(l->taps < 2 || l->taps > HY_CONV_TAPS_MAX, HY_ERR_INPUT,
+               "the convolution of linear attention sees %d tokens; supported: 2 to %d", l->taps,
+               HY_CONV_TAPS_MAX);
+    HY_TRY(check_positive("arch_options: key heads times their size",
+                          (int64_t)l->key_heads * l->key_dim));
+    return check_positive("arch_options: value heads times their size",
+                          (int64_t)l->heads * l->value_dim);
+}
+
+static hy_status check_sparse(const hy_shape *s) {
+    HY_FAIL_IF(s->sparse_local < 0 || s->sparse_local > HY_SPARSE_MOST || s->sparse_global < 0 ||
+                   s->sparse_global > HY_SPARSE_MOST,
+               HY_ERR_INPUT,
+               "shape.sparse_local is %d and shape.sparse_global %d; they must be between 0 and %d",
+               s->sparse_local, s->sparse_global, HY_SPARSE_MOST);
+    HY_FAIL_IF(s->sparse_local > 0 && s->sliding_window > 0, HY_ERR_INPUT,
+               "shape.attention_type is sparse, but shape.sliding_window is %d; a model has one of "
+               "both (sliding_window 0: none)",
+               s->sliding_window);
+    return HY_OK;
+}
+
 /* Removes the parts that the shape does not have. */
 static hy_status check_adapter(hy_shape *s) {
     hy_adapter *a = &s->adapter;
@@ -92,20 +135,34 @@ hy_status hy_shape_complete(hy_shape *s) {
                "shape.rope_theta is %g; it must be above 1", s->rope_theta);
     HY_FAIL_IF(s->sliding_window < 0, HY_ERR_INPUT,
                "shape.sliding_window is %d; it must be 0 (off) or more", s->sliding_window);
+    HY_TRY(check_sparse(s));
     size_t letters = strspn(s->sliding_layers, "sf");
     HY_FAIL_IF(s->sliding_layers[letters] || letters > (size_t)s->layers, HY_ERR_INPUT,
                "shape.sliding_layers is %s; it must be all, or a letter for each of the %d layers "
                "or fewer, s (sliding) or f (full)",
                s->sliding_layers, s->layers);
     HY_TRY(check_rope_scaling(s));
+    HY_TRY(check_linear(s));
     const hy_family *family = hy_family_of(s->arch);
     if (family && family->finish) family->finish(s);
     s->arch = hy_arch_choose(s, s->arch);
     return check_adapter(s);
 }
 
+bool hy_shape_is_linear(const hy_shape *s, int32_t layer) {
+    size_t letters = strlen(s->more.linear.layers);
+    return letters > 0 && s->more.linear.layers[(size_t)layer % letters] == 'l';
+}
+
+static bool is_full(const hy_shape *s, int32_t layer) {
+    size_t letters = strlen(s->sliding_layers);
+    return letters > 0 && s->sliding_layers[(size_t)layer % letters] == 'f';
+}
+
 int32_t hy_shape_window(const hy_shape *s, int32_t layer) {
-    size_t letters = s->sliding_window ? strlen(s->sliding_layers) : 0;
-    bool is_full = letters > 0 && s->sliding_layers[(size_t)layer % letters] == 'f';
-    return is_full ? 0 : s->sliding_window;
+    return s->sliding_window > 0 && is_full(s, layer) ? 0 : s->sliding_window;
+}
+
+bool hy_shape_is_sparse(const hy_shape *s, int32_t layer) {
+    return s->sparse_local > 0 && !is_full(s, layer);
 }

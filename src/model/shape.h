@@ -20,7 +20,13 @@ typedef enum hy_adapter_part {
     HY_ADAPT_GATE = 16, /* gated mlps only */
     HY_ADAPT_UP = 32,
     HY_ADAPT_DOWN = 64,
-    HY_ADAPT_ALL = 127
+    HY_ADAPT_LINEAR_QKV = 128, /* linear attention */
+    HY_ADAPT_LINEAR_Z = 256,
+    HY_ADAPT_LINEAR_B = 512,
+    HY_ADAPT_LINEAR_A = 1024,
+    HY_ADAPT_LINEAR_OUT = 2048,
+    HY_ADAPT_LINEAR = 0xf80,
+    HY_ADAPT_ALL = 0xfff
 } hy_adapter_part;
 
 #define HY_ADAPTER_RANK_MAX 1024
@@ -57,6 +63,7 @@ typedef enum hy_arch {
     HY_ARCH_GRANITE4,
     HY_ARCH_MINISTRAL3,
     HY_ARCH_STARCODER2,
+    HY_ARCH_QWEN35,
     HY_ARCH_COUNT
 } hy_arch;
 
@@ -101,12 +108,24 @@ typedef enum hy_mlp_function {
     HY_MLP_RELU2,
 } hy_mlp_function;
 
+/* Layers with the gated delta rule (HY_OP_DELTA) instead of attention. */
+typedef struct hy_linear_options {
+    int32_t key_heads, heads;   /* Hk, H; H is a multiple of Hk */
+    int32_t key_dim, value_dim; /* Dk, Dv */
+    int32_t taps;               /* J: tokens that the convolution sees */
+    /* The layers that have it: one letter per layer, l (linear) or f (full attention), repeated;
+     * "": none. */
+    char layers[HY_SLIDING_LAYERS_MAX];
+} hy_linear_options;
+
 /* Options of a transformer that few families use. Zero: as in Llama. */
 typedef struct hy_shape_options {
     hy_rope_options rope;
+    hy_linear_options linear;
     hy_mlp_function function;
     double norm_offset;       /* added to the weights of norms (Gemma: 1) */
     bool has_whole_qk_norm;   /* qk-norm is over all heads together */
+    bool has_gates;           /* attention: its output is gated; with qk-norm */
     bool has_sinks;           /* attention: a learned logit per head without a value */
     bool is_parallel;         /* attention and mlp have the same input (GPT-NeoX) */
     double attention_scale;   /* of q k; 0: 1/sqrt(attention_divisor) */
@@ -138,9 +157,10 @@ typedef struct hy_shape {
     hy_rope_scaling rope_scaling;
     double rope_factor, rope_low_freq, rope_high_freq;
     int32_t rope_original_context;
-    int32_t sliding_window; /* tokens a token sees, itself included; 0: all */
-    /* The layers with the window: one letter per layer, s (sliding) or f (full), repeated over
-     * the layers; "": all. */
+    int32_t sliding_window;              /* tokens a token sees, itself included; 0: all */
+    int32_t sparse_local, sparse_global; /* blocks of kernels/sparse.h; local 0: no sparse layers */
+    /* The layers with the window, or the sparse ones: one letter per layer, s (these) or f (full),
+     * repeated over the layers; "": all. */
     char sliding_layers[HY_SLIDING_LAYERS_MAX];
     double init_std;
     hy_shape_options more;
@@ -162,10 +182,26 @@ static inline bool hy_shape_mlp_bias(const hy_shape *s) {
 
 /* Number of tokens that a token of this layer sees, including itself; 0: all. */
 int32_t hy_shape_window(const hy_shape *shape, int32_t layer);
+/* Whether a layer has block-sparse attention. */
+bool hy_shape_is_sparse(const hy_shape *shape, int32_t layer);
+
+/* Is this layer's attention linear? */
+bool hy_shape_is_linear(const hy_shape *shape, int32_t layer);
 
 /* Width of a packed qkv row: (H + 2K) D. */
 static inline int32_t hy_shape_qkv(const hy_shape *s) {
     return (s->heads + 2 * s->kv_heads) * s->head_size;
+}
+/* Rows of the matrix that computes it; gates included. */
+static inline int32_t hy_shape_qkv_rows(const hy_shape *s) {
+    return hy_shape_qkv(s) + (s->more.has_gates ? s->heads * s->head_size : 0);
+}
+/* Width of linear attention's output, H Dv, and of its packed qkv row, 2 Hk Dk + H Dv. */
+static inline int32_t hy_shape_linear_out(const hy_shape *s) {
+    return s->more.linear.heads * s->more.linear.value_dim;
+}
+static inline int32_t hy_shape_linear_qkv(const hy_shape *s) {
+    return 2 * s->more.linear.key_heads * s->more.linear.key_dim + hy_shape_linear_out(s);
 }
 
 /* Rows of the token table and the head in memory: a large vocabulary is rounded up, because
@@ -177,7 +213,9 @@ static inline int32_t hy_shape_vocab_rows(const hy_shape *s) {
 /* The parts that exist in such a shape. Those of one module have one adapter: q, k and v of GPT-2,
  * gate and up of Phi-3. */
 static inline int32_t hy_shape_adapter_parts(const hy_shape *s) {
-    return s->is_gated ? HY_ADAPT_ALL : HY_ADAPT_ALL & ~HY_ADAPT_GATE;
+    int32_t missing = s->is_gated ? 0 : HY_ADAPT_GATE;
+    if (!s->more.linear.layers[0]) missing |= HY_ADAPT_LINEAR;
+    return HY_ADAPT_ALL & ~missing;
 }
 
 /* Rope (rope.c). A layer uses one of the tables, or none. */

@@ -326,7 +326,8 @@ static hy_status check_types(const hy_params *params, int32_t i) {
                "blocks with rows of a multiple of 64 numbers, auto for all",
                p->own.group, hy_dtype_name(asked), p->name);
     bool is_fp8 = p->own.precision == 1 + HY_E4M3;
-    HY_FAIL_IF(is_fp8 && is_matrix && !hy_linear_bit(p->kind), HY_ERR_INPUT,
+    bool is_possible = hy_linear_bit(p->kind) && !hy_kind_stays_real(p->kind);
+    HY_FAIL_IF(is_fp8 && is_matrix && !is_possible, HY_ERR_INPUT,
                "group %d: precision fp8 is not possible for %s: only matrices of blocks have fp8 "
                "matmuls; accepted: bf16",
                p->own.group, p->name);

@@ -28,7 +28,8 @@ typedef struct answering {
     uint64_t weights;        /* bytes */
     uint64_t copied;         /* of these, in stores that are not on the device */
     double streaming;        /* seconds of a token in which these pass through the device */
-    uint64_t caches, others; /* bytes of a decoder for all streams */
+    uint64_t caches, others; /* bytes of a decoder for all streams; others: states too */
+    uint64_t states; /* bytes of the states of all streams: read and written by every token */
 } answering;
 
 /* Positions that all answers need, if answers to a row share its prompt. */
@@ -54,6 +55,7 @@ static hy_status size_decoder(const hy_plan_request *r, const hy_plan *plan, ans
     out->tokens = (double)s->grpo.answer_tokens;
     out->caches = hy_batch_decoder_cache_bytes(decoder);
     out->others = hy_batch_decoder_bytes(decoder) - out->caches;
+    out->states = (uint64_t)streams * hy_batch_decoder_states(decoder)->each;
     hy_batch_decoder_destroy(decoder);
     return HY_OK;
 }
@@ -98,7 +100,7 @@ static double seconds_of(const answering *a, const hy_rates *rates, uint64_t are
     double count = answers_at_once(a, (double)area - (double)a->copied, &streams);
     bool copies = a->copied > 0 && streams * HY_COPY_GAIN >= a->streams;
     if (!copies) count = answers_at_once(a, (double)area, &streams);
-    double cache = count / a->streams * (double)a->caches / 2;
+    double cache = count / a->streams * ((double)a->caches / 2 + 2 * (double)a->states);
     double read = ((double)a->weights + cache) / (READ_SHARE * rates->device_bandwidth);
     double multiply = 2 * count * a->parameters / (MATMUL_SHARE * rates->gemm_flops);
     double token = read + multiply + (copies ? 0 : a->streaming);

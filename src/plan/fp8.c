@@ -92,7 +92,7 @@ static double quantise_seconds(const linear *l, hy_tensor x, hy_dtype dtype, boo
  * and the gradients of the residual and of qkv. */
 static double largest_seconds(const linear *l) {
     hy_op_call call = {.kind = HY_OP_LARGEST};
-    bool is_out = l->kind == HY_P_OUT;
+    bool is_out = l->kind == HY_P_OUT || l->kind == HY_P_LINEAR_OUT;
     if (l->kind == HY_P_UP) return 0;
     call.t[HY_LARGEST_X] = matrix(HY_BF16, l->N, is_out ? l->in + l->out : l->out);
     call.t[HY_LARGEST_OUT] = one();
@@ -136,7 +136,25 @@ static hy_status choose_linear(const linear *l, hy_fp8_use *use) {
     return HY_OK;
 }
 
-static const char *const names[HY_LINEARS] = {"qkv", "attention out", "mlp up", "mlp down"};
+static const char *const names[HY_LINEARS] = {"qkv",       "attention out", "mlp up",
+                                              "mlp down",  "linear qkv",    "linear z",
+                                              "linear ba", "linear out"};
+
+/* The first parameter of a kind; -1: the model has none. */
+static int32_t find_kind(const hy_params *params, hy_param_kind kind) {
+    int32_t found = -1;
+    for (int32_t unit = 1; unit < params->units && found < 0; unit++)
+        found = hy_params_find(params, unit, kind);
+    return found;
+}
+
+/* The matrices that blocks of the model have. */
+static uint32_t linears_of(const hy_params *params) {
+    uint32_t bits = 0;
+    for (int i = 0; i < HY_LINEARS; i++)
+        bits |= find_kind(params, hy_linear_kind(i)) >= 0 ? 1u << i : 0;
+    return bits;
+}
 
 static int matmuls_of(uint32_t weights, uint32_t grads) {
     int count = 0;
@@ -176,15 +194,15 @@ const char *hy_fp8_why_none(const hy_plan_request *r, const hy_types *types) {
 
 void hy_fp8_describe(const hy_params *params, const hy_fp8_use *use, char *out, size_t size) {
     hy_fp8_use could = hy_params_fp8_possible(params);
+    uint32_t all = linears_of(params);
     hy_text text = {0};
     int left = 0;
     hy_text_addf(&text, "fp8 in %d of the %d matmuls of a block",
-                 matmuls_of(use->weights, use->grads),
-                 matmuls_of((1u << HY_LINEARS) - 1, could.grads));
+                 matmuls_of(use->weights, use->grads), matmuls_of(all, could.grads));
     for (int i = 0; i < HY_LINEARS; i++) {
         uint32_t bit = 1u << i;
         bool weights = use->weights & bit, grads = use->grads & bit || !(could.grads & bit);
-        if (weights && grads) continue;
+        if (!(all & bit) || (weights && grads)) continue;
         hy_text_addf(&text, "%s%s%s",
                      left++ ? ", " : "; in bf16, because it is faster or required: ", names[i],
                      weights ? " (gradient)"
@@ -214,7 +232,7 @@ hy_fp8_use hy_fp8_choose(const hy_plan_request *r, const hy_types *types) {
         bool is_trained = could.grads & bit;
         if (!(could.weights & bit)) continue;
         hy_param_kind kind = hy_linear_kind(i);
-        const hy_param *matrix = &params->list[hy_params_find(params, 1, kind)];
+        const hy_param *matrix = &params->list[find_kind(params, kind)];
         linear l = {.kind = kind,
                     .is_trained = is_trained,
                     .stored = is_trained ? HY_BF16 : HY_E4M3,

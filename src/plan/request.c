@@ -53,7 +53,7 @@ static hy_status check_own(const hy_plan_request *r, const hy_plan *plan, const 
                "%s, or --precision fp8",
                p->own.group, p->name, hy_dtype_name(t->of[HY_FULL]));
     HY_FAIL_IF(
-        hy_param_in_16_bits(p) && t->of[HY_FULL] != HY_BF16, HY_ERR_INPUT,
+        p->own.precision == 1 + HY_BF16 && t->of[HY_FULL] != HY_BF16, HY_ERR_INPUT,
         "group %d sets precision bf16 for %s, but the run computes in %s, and only fp8 can be "
         "switched off for single matrices; accepted: --precision bf16 or fp8",
         p->own.group, p->name, hy_dtype_name(t->of[HY_FULL]));

@@ -40,11 +40,11 @@ from make_golden import word, write_safetensors
 
 STEPS, BATCH, GREEDY = 20, 2, 40
 FLAT = 1e-9  # the norm of a gradient that is zero but for rounding
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 
 
 def pattern(letters):
-    return [{"f": FULL, "s": SLIDING}[letter] for letter in letters]
+    return [{"f": FULL, "s": SLIDING, "l": LINEAR}[letter] for letter in letters]
 
 
 # ---- cases ---------------------------------------------------------------------------------------
@@ -69,6 +69,17 @@ def case(cls, T=26, prompt=8, seed=1, std=0.2, grads=False, is_old=False, norm_m
 
 def gemma(cls, **rest):
     return case(cls, norm_mean=0.1, **rest)
+
+
+def qwen35(**rest):
+    # The first output of the delta rule is v times q k, which may be near 0, and a norm follows.
+    return case("Qwen3_5ForCausalLM", norm_mean=0.1, rms_norm_eps=5e-2, **rest)
+
+
+def linear(key_heads, heads, key_dim, value_dim, taps):
+    return dict(linear_num_key_heads=key_heads, linear_num_value_heads=heads,
+                linear_key_head_dim=key_dim, linear_value_head_dim=value_dim,
+                linear_conv_kernel_dim=taps)
 
 
 SHORT, LONG = [1.0, 1.15, 1.4], [1.3, 2.5, 7.0]
@@ -236,9 +247,20 @@ CASES = {
                             num_attention_heads=5, num_key_value_heads=5, intermediate_size=33,
                             hidden_act="relu2", sliding_window=11, norm_epsilon=1e-3,
                             rope_parameters=rope("yarn", 700.0, **YARN)),
+    # ---- Qwen3.5
+    "qwen35-grouped": qwen35(grads=True, head_dim=8, full_attention_interval=3,
+                             tie_word_embeddings=True, **linear(2, 6, 6, 10, 4),
+                             rope_parameters=rope("default", 300.0, partial_rotary_factor=0.25)),
+    "qwen35-odd": qwen35(grads=True, **WIDE, head_dim=12, attention_bias=True,
+                         layer_types=pattern("flf"), **linear(3, 3, 7, 5, 3),
+                         rope_parameters=rope("default", 500.0, partial_rotary_factor=0.5)),
+    "qwen35-long": qwen35(grads=True, T=72, num_hidden_layers=2, max_position_embeddings=112,
+                          head_dim=8, full_attention_interval=2, **linear(1, 4, 9, 3, 2),
+                          rope_parameters=rope("linear", 400.0, factor=2.5)),
 }
 # Folders with a text model and a vision model: the text model of another case.
-MULTIMODAL = {"gemma3-multimodal": "gemma3-dual", "ministral3-multimodal": "ministral3-query"}
+MULTIMODAL = {"gemma3-multimodal": "gemma3-dual", "ministral3-multimodal": "ministral3-query",
+              "qwen35-multimodal": "qwen35-grouped"}
 
 
 # ---- float64 -------------------------------------------------------------------------------------
@@ -315,7 +337,7 @@ def save_folder(name, c, seed):
     with torch.no_grad():
         for key, p in model.named_parameters():
             value = hf_values(key, p, c["std"], generator)
-            if "norm" in key and not key.endswith("bias"):
+            if "norm" in key and not key.endswith(("bias", "linear_attn.norm.weight")):
                 value += c["norm_mean"] - 1.0
             p.copy_(value)
     folder = FOLDER / "families" / name
@@ -470,6 +492,14 @@ def multimodal_config(name, text):
         return transformers.Gemma3ForConditionalGeneration, transformers.Gemma3Config(
             text_config=text, vision_config=dict(vision, model_type="siglip_vision_model"),
             mm_tokens_per_image=4, boi_token_index=57, eoi_token_index=58, image_token_index=59)
+    if name.startswith("qwen35"):
+        small = dict(hidden_size=8, intermediate_size=8, depth=1, num_heads=2, in_channels=1,
+                     patch_size=2, temporal_patch_size=1, out_hidden_size=text.hidden_size,
+                     num_position_embeddings=4)
+        return transformers.Qwen3_5ForConditionalGeneration, transformers.Qwen3_5Config(
+            text_config=text, vision_config=small, image_token_id=57, video_token_id=58,
+            vision_start_token_id=59, vision_end_token_id=60,
+            tie_word_embeddings=text.tie_word_embeddings)
     return transformers.Mistral3ForConditionalGeneration, transformers.Mistral3Config(
         text_config=text, vision_config=dict(vision, head_dim=4, model_type="pixtral"),
         image_token_index=59, tie_word_embeddings=text.tie_word_embeddings)

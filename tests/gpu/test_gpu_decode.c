@@ -7,7 +7,8 @@
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
 /* Beside invariant_cases: every number of token columns, depths that end within a chunk of 128 and
- * within a slice, and matrices that are wide enough for blocks of many weights. */
+ * within a slice, and matrices that are wide enough for blocks of many weights, alone and in
+ * clusters. */
 static const matmul_case cases[] = {
     {1, 64, 16, false, true, false, false, false},
     {1, 1536, 1536, false, true, true, false, false},
@@ -19,6 +20,8 @@ static const matmul_case cases[] = {
     {64, 300, 1152, false, true, false, false, true},
     {65, 96, 272, false, true, true, true, false},
     {64, 8700, 144, false, true, true, false, false},
+    {41, 9001, 1040, false, true, true, true, false},
+    {64, 5100, 656, false, true, true, false, true},
     {200, 4300, 80, false, true, false, true, false},
     {300, 4500, 208, false, true, true, false, false},
 };
@@ -78,13 +81,19 @@ static void check_company(const hy_op_call *call) {
     free(before.data);
 }
 
-/* The last form is wide enough for blocks of many weights. */
-static const matmul_case companies[] = {{265, 72, 1536, false, true, true, false, false},
-                                        {265, 40, 1104, false, true, false, false, true},
-                                        {520, 4300, 192, false, true, true, true, false}};
+/* The last forms are wide enough for blocks of many weights, which a large card runs alone, or in
+ * clusters of four or eight. */
+static const matmul_case companies[] = {
+    {265, 72, 1536, false, true, true, false, false},
+    {265, 40, 1104, false, true, false, false, true},
+    {520, 4300, 192, false, true, true, true, false},
+    {265, 5002, 1152, false, true, false, true, false},
+    {265, 9100, 1152, false, true, true, false, true},
+};
+enum { COMPANIES = sizeof companies / sizeof companies[0] };
 
 EACH_TYPE(a_row_of_a_matmul_has_the_same_bits_in_any_company, PURE_TYPES) {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < COMPANIES; i++) {
         if (gpu_leaves_out(work_of(&companies[i]) / 16)) continue;
         trial t = invariant_trial(&companies[i], mixture);
         check_company(&t.call);
@@ -92,8 +101,7 @@ EACH_TYPE(a_row_of_a_matmul_has_the_same_bits_in_any_company, PURE_TYPES) {
     }
 }
 
-static void check_coded_company(hy_dtype stored, int mixture) {
-    const matmul_case *m = &companies[0];
+static void check_coded_company(const matmul_case *m, hy_dtype stored, int mixture) {
     trial t = invariant_trial(m, mixture);
     hy_tensor before = t.call.t[HY_MATMUL_B], codes = coded_rows(stored, m->N, m->K, 5);
     t.call.t[HY_MATMUL_B] = codes;
@@ -108,7 +116,10 @@ EACH_TYPE(stored_weights_give_the_bits_of_their_cast_in_any_company, PURE_TYPES)
     for (int i = 0; i < 4; i++) {
         coded_rows_are_plain = i == 3;
         check_invariant_coded(i == 3 ? HY_NF4 : stored[i], mixture, gpu_must_run);
-        if (!gpu.is_small) check_coded_company(i == 3 ? HY_NF4 : stored[i], mixture);
+        for (int j = 0; j < COMPANIES && !gpu.is_small; j++) {
+            if (companies[j].K % HY_NF4_BLOCK == 0)
+                check_coded_company(&companies[j], i == 3 ? HY_NF4 : stored[i], mixture);
+        }
     }
     coded_rows_are_plain = false;
 }

@@ -45,15 +45,19 @@ typedef struct hy_cpu_op {
  * (attention.c). */
 hy_status hy_check_doc_starts(const hy_op_call *call, const int32_t *doc_starts, int64_t rows,
                               int64_t seq);
+/* Checks that sequences that are not idle have slots below `count` (conv.c). */
+hy_status hy_check_slots(const hy_op_call *call, const hy_tensor *first, const hy_tensor *slots,
+                         int64_t count);
 
 hy_cpu_op_run hy_cpu_matmul, hy_cpu_matmul_rows, hy_cpu_bias_grad, hy_cpu_norm, hy_cpu_norm_bwd,
     hy_cpu_head_norm, hy_cpu_head_norm_bwd, hy_cpu_rope, hy_cpu_attention, hy_cpu_attention_bwd,
-    hy_cpu_attention_cached, hy_cpu_gelu, hy_cpu_gelu_bwd, hy_cpu_swiglu, hy_cpu_swiglu_bwd,
-    hy_cpu_embed, hy_cpu_embed_bwd, hy_cpu_cross_entropy, hy_cpu_preference, hy_cpu_policy,
-    hy_cpu_sample, hy_cpu_reduce, hy_cpu_clip, hy_cpu_update, hy_cpu_adafactor, hy_cpu_muon_blend,
-    hy_cpu_to_unit, hy_cpu_cast, hy_cpu_fill, hy_cpu_combine, hy_cpu_diff_dot, hy_cpu_quantize,
-    hy_cpu_wrap, hy_cpu_largest, hy_cpu_to_fp8, hy_cpu_spread, hy_cpu_collect, hy_cpu_dropout,
-    hy_cpu_add_parts;
+    hy_cpu_attention_cached, hy_cpu_conv, hy_cpu_conv_bwd, hy_cpu_conv_cached, hy_cpu_delta,
+    hy_cpu_delta_bwd, hy_cpu_delta_cached, hy_cpu_gate, hy_cpu_gate_bwd, hy_cpu_gelu,
+    hy_cpu_gelu_bwd, hy_cpu_swiglu, hy_cpu_swiglu_bwd, hy_cpu_embed, hy_cpu_embed_bwd,
+    hy_cpu_cross_entropy, hy_cpu_preference, hy_cpu_policy, hy_cpu_sample, hy_cpu_reduce,
+    hy_cpu_clip, hy_cpu_update, hy_cpu_adafactor, hy_cpu_muon_blend, hy_cpu_to_unit, hy_cpu_cast,
+    hy_cpu_fill, hy_cpu_combine, hy_cpu_diff_dot, hy_cpu_quantize, hy_cpu_wrap, hy_cpu_largest,
+    hy_cpu_to_fp8, hy_cpu_spread, hy_cpu_collect, hy_cpu_dropout, hy_cpu_add_parts;
 hy_cpu_op_run hy_cpu_route, hy_cpu_route_bwd, hy_cpu_sort_experts, hy_cpu_grouped, hy_cpu_sum_rows;
 
 /* After an op: computes the largest magnitude of its result if requested (fp8.c). */
@@ -62,8 +66,10 @@ hy_cpu_op_run hy_cpu_largest_of;
 hy_cpu_op_workspace hy_cpu_matmul_workspace, hy_cpu_matmul_rows_workspace, hy_cpu_sample_workspace,
     hy_cpu_bias_grad_workspace, hy_cpu_norm_workspace, hy_cpu_norm_bwd_workspace,
     hy_cpu_head_norm_bwd_workspace, hy_cpu_attention_workspace, hy_cpu_attention_bwd_workspace,
-    hy_cpu_attention_cached_workspace, hy_cpu_embed_bwd_workspace, hy_cpu_reduce_workspace,
-    hy_cpu_diff_dot_workspace, hy_cpu_adafactor_workspace, hy_cpu_to_unit_workspace;
+    hy_cpu_attention_cached_workspace, hy_cpu_conv_bwd_workspace, hy_cpu_delta_workspace,
+    hy_cpu_delta_bwd_workspace, hy_cpu_delta_cached_workspace, hy_cpu_gate_bwd_workspace,
+    hy_cpu_embed_bwd_workspace, hy_cpu_reduce_workspace, hy_cpu_diff_dot_workspace,
+    hy_cpu_adafactor_workspace, hy_cpu_to_unit_workspace;
 hy_cpu_op_workspace hy_cpu_route_workspace, hy_cpu_grouped_workspace;
 
 /* ---- workspace ------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
  * kind together (OLMo 2), and its backward.
  *
  * A row has H query heads, K key heads and K value heads of D numbers; values are copied unchanged.
+ * Behind each query head of qkv may be its gate, which is not read (Qwen3.5).
  * What is normed together is a part; it is read in pieces of at most MAX_HEAD. Parts of a kind share
  * the weights, so the gradients of the weights sum over rows and parts: rows in blocks, parts within
  * a row in order (columns.h). A piece is read before it is written. */
@@ -42,22 +43,23 @@ HY_CLONES static void head_gradient(const float *dy, const float *x, const float
     for (int64_t i = 0; i < n; i++) dx[i] = rstd * (dy[i] * w[i] - x[i] * rstd * mean);
 }
 
-/* Copies values from src to dst at the same position, whatever the two types. */
-static void pass_values(const hy_tensor *src, const hy_tensor *dst, int64_t at, int64_t n) {
+/* Copies n values that end where row `row` does, whatever the two types. */
+static void pass_values(const hy_tensor *src, const hy_tensor *dst, int64_t row, int64_t n) {
     float buffer[MAX_HEAD];
+    int64_t from = (row + 1) * hy_tensor_width(src) - n, to = (row + 1) * hy_tensor_width(dst) - n;
     if (src->data == dst->data) return;
     for (int64_t i = 0; i < n; i += MAX_HEAD) {
         int64_t part = hy_min64(MAX_HEAD, n - i);
-        hy_cpu_narrow(dst->dtype, hy_read(src, at + i, part, buffer), hy_element(dst, at + i),
+        hy_cpu_narrow(dst->dtype, hy_read(src, from + i, part, buffer), hy_element(dst, to + i),
                       part);
     }
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* Columns [at, at + n) of a row; kind 0: queries, 1: keys. */
+/* Columns [at, at + n) of a normed row, [raw, raw + n) of a row of qkv; kind 0: queries, 1: keys. */
 typedef struct part {
-    int64_t at, n;
+    int64_t at, raw, n;
     int kind;
 } part;
 
@@ -67,8 +69,9 @@ static int64_t part_count(const hy_heads_attr *a) {
 
 static part part_of(const hy_heads_attr *a, int64_t i) {
     int64_t H = a->heads, K = a->kv_heads, D = a->head_dim;
-    if (a->is_whole) return (part){i ? H * D : 0, (i ? K : H) * D, (int)i};
-    return (part){i * D, D, i >= H};
+    if (a->is_whole) return (part){i ? H * D : 0, i ? H * D : 0, (i ? K : H) * D, (int)i};
+    int64_t gates = a->has_gates ? hy_min64(i, H) : 0; /* before it */
+    return (part){i * D, (i + gates) * D, D, i >= H};
 }
 
 /* The weights of a piece as fp32, with the offset. The last piece of each kind is kept: it is the
@@ -103,24 +106,25 @@ static const float *weights_at(weights *w, int kind, int64_t at, int64_t n) {
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Norms the part that begins at element `first`; returns rstd. */
-static float norm_part(const hy_op_call *call, int64_t first, part p, weights *w) {
+/* Norms a part of a row; returns rstd. */
+static float norm_part(const hy_op_call *call, int64_t row, part p, weights *w) {
     const hy_tensor *qkv = &call->t[HY_HEAD_NORM_QKV], *out = &call->t[HY_HEAD_NORM_OUT];
+    int64_t from = row * hy_tensor_width(qkv) + p.raw, to = row * hy_tensor_width(out) + p.at;
     float in[MAX_HEAD], result[MAX_HEAD];
     const float *x = NULL;
     double square = 0;
     for (int64_t i = 0; i < p.n; i += MAX_HEAD) {
         int64_t n = hy_min64(MAX_HEAD, p.n - i);
-        x = hy_read(qkv, first + i, n, in);
+        x = hy_read(qkv, from + i, n, in);
         square += (double)square_sum(x, n);
     }
     float rstd = 1.0f / sqrtf((float)square / (float)p.n + call->attr.heads.eps);
     for (int64_t i = 0; i < p.n; i += MAX_HEAD) {
         int64_t n = hy_min64(MAX_HEAD, p.n - i);
-        float *y = hy_target(out, first + i, result);
-        if (p.n > MAX_HEAD) x = hy_read(qkv, first + i, n, in);
+        float *y = hy_target(out, to + i, result);
+        if (p.n > MAX_HEAD) x = hy_read(qkv, from + i, n, in);
         scale_head(x, rstd, weights_at(w, p.kind, i, n), y, n);
-        hy_write(out, first + i, n, y);
+        hy_write(out, to + i, n, y);
     }
     return rstd;
 }
@@ -128,16 +132,16 @@ static float norm_part(const hy_op_call *call, int64_t first, part p, weights *w
 static void head_norm_rows(const hy_op_call *call, int64_t first, int64_t rows) {
     const hy_tensor *t = call->t, *qkv = &t[HY_HEAD_NORM_QKV];
     const hy_heads_attr *a = &call->attr.heads;
-    int64_t P = hy_tensor_width(qkv), parts = part_count(a), values = a->kv_heads * a->head_dim;
+    int64_t parts = part_count(a), values = (int64_t)a->kv_heads * a->head_dim;
     float *rstd = t[HY_HEAD_NORM_RSTD].data;
     weights w;
     weights_init(&w, &t[HY_HEAD_NORM_WQ], &t[HY_HEAD_NORM_WK], a->norm_offset);
     for (int64_t row = first; row < first + rows; row++) {
         for (int64_t i = 0; i < parts; i++) {
             part p = part_of(a, i);
-            rstd[row * parts + i] = norm_part(call, row * P + p.at, p, &w);
+            rstd[row * parts + i] = norm_part(call, row, p, &w);
         }
-        pass_values(qkv, &t[HY_HEAD_NORM_OUT], (row + 1) * P - values, values);
+        pass_values(qkv, &t[HY_HEAD_NORM_OUT], row, values);
     }
 }
 
@@ -161,38 +165,39 @@ size_t hy_cpu_head_norm_bwd_workspace(const hy_op_call *call, int threads) {
     return (size_t)(blocks * sums_of_block(call)) * sizeof(double);
 }
 
-/* The gradient of the part that begins at element `first`. */
-static void norm_bwd_part(const hy_op_call *call, int64_t first, part p, float rstd, weights *w,
+/* The gradient of a part of a row. */
+static void norm_bwd_part(const hy_op_call *call, int64_t row, part p, float rstd, weights *w,
                           double *dw) {
     const hy_tensor *dout = &call->t[HY_HEAD_NORM_BWD_DOUT], *qkv = &call->t[HY_HEAD_NORM_BWD_QKV],
                     *dqkv = &call->t[HY_HEAD_NORM_BWD_DQKV];
+    int64_t at = row * hy_tensor_width(qkv) + p.raw, of_out = row * hy_tensor_width(dout) + p.at;
     float dy_buffer[MAX_HEAD], x_buffer[MAX_HEAD], result[MAX_HEAD];
     const float *dy = NULL, *x = NULL;
     double sum = 0;
     for (int64_t i = 0; i < p.n; i += MAX_HEAD) {
         int64_t n = hy_min64(MAX_HEAD, p.n - i);
-        dy = hy_read(dout, first + i, n, dy_buffer);
-        x = hy_read(qkv, first + i, n, x_buffer);
+        dy = hy_read(dout, of_out + i, n, dy_buffer);
+        x = hy_read(qkv, at + i, n, x_buffer);
         sum += (double)gradient_sum(dy, x, weights_at(w, p.kind, i, n), rstd, n);
     }
     float mean = (float)sum / (float)p.n;
     for (int64_t i = 0; i < p.n; i += MAX_HEAD) {
         int64_t n = hy_min64(MAX_HEAD, p.n - i);
-        float *dx = hy_target(dqkv, first + i, result);
+        float *dx = hy_target(dqkv, at + i, result);
         if (p.n > MAX_HEAD) {
-            dy = hy_read(dout, first + i, n, dy_buffer);
-            x = hy_read(qkv, first + i, n, x_buffer);
+            dy = hy_read(dout, of_out + i, n, dy_buffer);
+            x = hy_read(qkv, at + i, n, x_buffer);
         }
         head_gradient(dy, x, weights_at(w, p.kind, i, n), rstd, mean, dx, dw + i, n);
-        hy_write(dqkv, first + i, n, dx);
+        hy_write(dqkv, at + i, n, dx);
     }
 }
 
 static void head_norm_bwd_rows(const hy_op_call *call, int64_t first, int64_t rows) {
     const hy_tensor *t = call->t, *qkv = &t[HY_HEAD_NORM_BWD_QKV];
     const hy_heads_attr *a = &call->attr.heads;
-    int64_t P = hy_tensor_width(qkv), block = first / hy_block_rows(hy_tensor_height(qkv));
-    int64_t parts = part_count(a), count = sums_of_block(call), values = a->kv_heads * a->head_dim;
+    int64_t block = first / hy_block_rows(hy_tensor_height(qkv)), count = sums_of_block(call);
+    int64_t parts = part_count(a), values = (int64_t)a->kv_heads * a->head_dim;
     const float *rstd = t[HY_HEAD_NORM_BWD_RSTD].data;
     weights w;
     weights_init(&w, &t[HY_HEAD_NORM_BWD_WQ], &t[HY_HEAD_NORM_BWD_WK], a->norm_offset);
@@ -202,10 +207,9 @@ static void head_norm_bwd_rows(const hy_op_call *call, int64_t first, int64_t ro
     for (int64_t row = first; row < first + rows; row++) {
         for (int64_t i = 0; i < parts; i++) {
             part p = part_of(a, i);
-            norm_bwd_part(call, row * P + p.at, p, rstd[row * parts + i], &w, of_kind[p.kind]);
+            norm_bwd_part(call, row, p, rstd[row * parts + i], &w, of_kind[p.kind]);
         }
-        pass_values(&t[HY_HEAD_NORM_BWD_DOUT], &t[HY_HEAD_NORM_BWD_DQKV], (row + 1) * P - values,
-                    values);
+        pass_values(&t[HY_HEAD_NORM_BWD_DOUT], &t[HY_HEAD_NORM_BWD_DQKV], row, values);
     }
 }
 

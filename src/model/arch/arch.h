@@ -19,6 +19,8 @@ typedef struct hy_modules {
     const char *part[HY_MODULE_PARTS]; /* NULL after the last */
     bool is_transposed;                /* files store it as (in, out) */
     bool is_outside;                   /* its path has no family prefix */
+    bool is_bare;                      /* its path is the name of its tensor, without "weight" */
+    bool is_kernel;  /* files store a convolution's (rows, cols) as (rows, 1, cols) */
     bool is_by_head; /* files store the rows of q, k and v together for each head */
 } hy_modules;
 
@@ -33,6 +35,7 @@ typedef enum hy_config_kind {
     HY_CONFIG_SWITCH,         /* bool */
     HY_CONFIG_STD,            /* double, deviation of the first weights */
     HY_CONFIG_FUNCTION,       /* hy_mlp_function */
+    HY_CONFIG_SILU,           /* the function must be silu */
     HY_CONFIG_ATTENTION_BIAS, /* of q, k, v and the attention output */
     HY_CONFIG_MLP_BIAS,       /* of all matrices of the mlp */
     HY_CONFIG_BIAS,           /* of all matrices of attention and mlp */
@@ -41,6 +44,8 @@ typedef enum hy_config_kind {
     HY_CONFIG_WINDOW,      /* sliding_window, with layer_types */
     HY_CONFIG_POSITIONS,   /* Granite's position_embedding_type: rope or nope */
     HY_CONFIG_ATTENTIONS,  /* Granite's layer_types: attention in all layers */
+    HY_CONFIG_INTERVAL,    /* Qwen3.5: one of so many layers has full attention, others linear */
+    HY_CONFIG_LINEARS,     /* Qwen3.5's layer_types: linear_attention, full_attention */
     HY_CONFIG_FIXED,       /* a whole number that must be given, and must be `fallback` */
     HY_CONFIG_UNUSED,      /* not read; written as `fallback`, because transformers checks it */
     HY_CONFIG_PART         /* read and written with another field, which uses its `fallback` */
@@ -106,7 +111,9 @@ typedef struct hy_family {
     /* What all models of the family have, and the biases and activation that --architecture sets */
     const hy_shape *base;
     void (*finish)(hy_shape *shape); /* sets what follows from other values; NULL: nothing does */
-    const char *const *ignored;      /* endings of tensors that are not used; ends with NULL */
+    /* Tensors that are not used: endings of their names, or with a point at the end beginnings;
+     * ends with NULL */
+    const char *const *ignored;
     /* Without layer_types, one of so many layers has no window; 0: all have it. */
     int32_t window_period;
     bool has_one_window; /* transformers ignores layer_types: all layers have the window, or none */
@@ -116,7 +123,7 @@ typedef struct hy_family {
 
 extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy_qwen3;
 extern const hy_family hy_gemma2, hy_gemma3, hy_olmo2, hy_olmo3, hy_neox, hy_phi3, hy_smollm3;
-extern const hy_family hy_granite, hy_granite4, hy_ministral3, hy_starcoder2;
+extern const hy_family hy_granite, hy_granite4, hy_ministral3, hy_starcoder2, hy_qwen35;
 /* The modules that most families name as Llama does; norms and mlp differ. */
 #define HY_USUAL_MODULES                                                                           \
     [HY_P_TOKENS] = {{"embed_tokens"}},                                                            \
@@ -191,8 +198,11 @@ bool hy_family_has_key(const hy_family *family, const char *key);
 /* The architecture for this shape: `wanted` if it supports the shape or has needs_name (then
  * hy_arch_check says whether it does), else the first that supports it; HY_ARCH_NONE: none. */
 hy_arch hy_arch_choose(const hy_shape *shape, hy_arch wanted);
-/* HY_ERR_INPUT if no architecture supports this shape: says why, for each. */
+/* HY_ERR_INPUT if the model cannot be written as one of an architecture: says why, for each. */
 hy_status hy_arch_check(const hy_shape *shape);
+/* HY_ERR_INPUT if a family that must be named does not support the shape. Its layers may be
+ * block-sparse, which hy_arch_check refuses. */
+hy_status hy_arch_check_family(const hy_shape *shape);
 /* Why a known model_type or class of transformers is not supported: "(a mixture of experts)" with a
  * space before it; "": not known. */
 const char *hy_arch_why_not(const char *name);

@@ -25,7 +25,7 @@ hy_status hy_arch_read(const hy_json_node *config, const char *name, hy_shape *s
 }
 
 void hy_arch_write(const hy_shape *shape, hy_json_writer *w) {
-    const hy_config_writer writer = {shape, hy_shape_family(shape), w};
+    const hy_config_writer writer = {shape, hy_shape_family(shape), w, false};
     for (const hy_config_field *f = writer.family->fields; f->key; f++) {
         if (hy_config_kinds[f->kind].write) hy_config_kinds[f->kind].write(&writer, f);
     }
@@ -53,6 +53,7 @@ void hy_config_clear_options(const hy_family *family, hy_shape *s) {
 static bool is_usual(const hy_shape *s, const hy_family *family, const hy_config_field *f) {
     hy_shape usual = *s;
     hy_config_reader r = {"", NULL, "", family, &usual, true};
+    if (f->kind == HY_CONFIG_LINEARS) return hy_config_interval(s) > 0;
     if (f->kind == HY_CONFIG_ROPE_LAYERS || read_field(&r, f) != HY_OK) return false;
     return !memcmp((char *)&usual + f->at, (const char *)s + f->at, hy_config_kinds[f->kind].size);
 }
@@ -60,7 +61,7 @@ static bool is_usual(const hy_shape *s, const hy_family *family, const hy_config
 void hy_arch_write_options(const hy_shape *shape, hy_text *out) {
     const hy_family *family = hy_shape_family(shape);
     hy_json_writer json;
-    const hy_config_writer w = {shape, family, &json};
+    const hy_config_writer w = {shape, family, &json, true};
     bool has_any = false;
     hy_json_begin(&json, out, false);
     hy_json_open_object(&json, NULL);

@@ -114,6 +114,19 @@ static void write_function(const hy_config_writer *w, const hy_config_field *f) 
     }
 }
 
+static hy_status read_silu(hy_config_reader *r, const hy_config_field *f) {
+    const char *word;
+    HY_TRY(hy_config_word(r, f->key, "silu", &word));
+    HY_FAIL_IF(strcmp(word, "silu") != 0 && strcmp(word, "swish") != 0, HY_ERR_INPUT,
+               "%s: \"%s\" %.40s is not supported for %s; supported: silu", r->name, f->key, word,
+               r->family->class_name);
+    return HY_OK;
+}
+
+static void write_silu(const hy_config_writer *w, const hy_config_field *f) {
+    hy_json_put_string(w->json, f->key, "silu");
+}
+
 /* ---- numbers and switches -------------------------------------------------------------------- */
 
 #define MEMBER(type, shape, f) (*(type *)((char *)(shape) + (f)->at))
@@ -206,6 +219,7 @@ const hy_config_rules hy_config_kinds[] = {
     [HY_CONFIG_SWITCH] = {sizeof(bool), read_switch, write_switch},
     [HY_CONFIG_STD] = {sizeof(double), read_std, write_number},
     [HY_CONFIG_FUNCTION] = {sizeof(hy_mlp_function), read_function, write_function},
+    [HY_CONFIG_SILU] = {0, read_silu, write_silu},
     [HY_CONFIG_ATTENTION_BIAS] = {0, read_bias, write_bias},
     [HY_CONFIG_MLP_BIAS] = {0, read_bias, write_bias},
     [HY_CONFIG_BIAS] = {0, read_bias, write_bias},
@@ -216,6 +230,9 @@ const hy_config_rules hy_config_kinds[] = {
     [HY_CONFIG_POSITIONS] = {HY_SLIDING_LAYERS_MAX, hy_config_read_positions,
                              hy_config_write_positions},
     [HY_CONFIG_ATTENTIONS] = {0, hy_config_read_attentions, hy_config_write_attentions},
+    [HY_CONFIG_INTERVAL] = {HY_SLIDING_LAYERS_MAX, hy_config_read_interval,
+                            hy_config_write_interval},
+    [HY_CONFIG_LINEARS] = {HY_SLIDING_LAYERS_MAX, hy_config_read_linears, hy_config_write_linears},
     [HY_CONFIG_FIXED] = {0, read_fixed, write_fallback},
     [HY_CONFIG_UNUSED] = {0, NULL, write_fallback},
     [HY_CONFIG_PART] = {sizeof(double), NULL, NULL},

@@ -1,4 +1,4 @@
-/* config_window.c: sliding windows in config.json. See config_parts.h. */
+/* config_window.c: sliding windows and kinds of layers in config.json. See config_parts.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,4 +138,88 @@ hy_status hy_config_read_attentions(hy_config_reader *r, const hy_config_field *
 
 void hy_config_write_attentions(const hy_config_writer *w, const hy_config_field *f) {
     put_types(w, f->key, "attention", NULL); /* such a family has no windows */
+}
+
+/* ---- linear attention ------------------------------------------------------------------------ */
+
+/* Sets the pattern from the letters of all layers. */
+static hy_status set_linears(const hy_config_reader *r, const char *letters) {
+    hy_linear_options *o = &r->shape->more.linear;
+    memset(o->layers, 0, sizeof o->layers);
+    if (!memchr(letters, 'l', (size_t)r->shape->layers)) return HY_OK;
+    HY_FAIL_IF(!hy_config_pattern(letters, r->shape->layers, o->layers, sizeof o->layers),
+               HY_ERR_INPUT,
+               "%s: the pattern of linear attention in its %d layers repeats after more than %zu "
+               "layers",
+               r->name, r->shape->layers, sizeof o->layers - 1);
+    return HY_OK;
+}
+
+static hy_status new_letters(const hy_config_reader *r, char **letters) {
+    *letters = malloc((size_t)r->shape->layers);
+    HY_FAIL_IF(!*letters, HY_ERR_MEMORY, "not enough memory for a list of %d layers",
+               r->shape->layers);
+    return HY_OK;
+}
+
+hy_status hy_config_read_interval(hy_config_reader *r, const hy_config_field *f) {
+    int32_t interval;
+    char *letters;
+    HY_TRY(hy_config_size(r, f->key, f->fallback, &interval));
+    HY_TRY(new_letters(r, &letters));
+    for (int32_t l = 0; l < r->shape->layers; l++) letters[l] = (l + 1) % interval ? 'l' : 'f';
+    hy_status status = set_linears(r, letters);
+    free(letters);
+    return status;
+}
+
+static hy_status read_linear_types(const hy_config_reader *r, const hy_json_node *list,
+                                   char *letters) {
+    const char *kind;
+    for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
+        if (!hy_json_as_string(n, &kind, NULL)) kind = "";
+        bool is_full = strcmp(kind, "full_attention") == 0;
+        HY_FAIL_IF(!is_full && strcmp(kind, "linear_attention") != 0, HY_ERR_INPUT,
+                   "%s: \"layer_types\" has %.40s; supported: full_attention, linear_attention",
+                   r->name, kind[0] ? kind : "an entry that is not a string");
+        *letters++ = is_full ? 'f' : 'l';
+    }
+    return HY_OK;
+}
+
+/* Without the list, the interval says which layers they are. */
+hy_status hy_config_read_linears(hy_config_reader *r, const hy_config_field *f) {
+    const hy_json_node *list = hy_config_value(r, f->key);
+    char *letters;
+    if (!list) return HY_OK;
+    if (hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) != (size_t)r->shape->layers)
+        return hy_config_refuse(r, f->key, "a list with one word per layer");
+    HY_TRY(new_letters(r, &letters));
+    hy_status status = read_linear_types(r, list, letters);
+    if (status == HY_OK) status = set_linears(r, letters);
+    free(letters);
+    return status;
+}
+
+int32_t hy_config_interval(const hy_shape *s) {
+    int32_t interval = 1;
+    while (interval <= s->layers && hy_shape_is_linear(s, interval - 1)) interval++;
+    for (int32_t l = 0; l < s->layers; l++)
+        if (hy_shape_is_linear(s, l) != ((l + 1) % interval != 0)) return 0;
+    return interval;
+}
+
+void hy_config_write_interval(const hy_config_writer *w, const hy_config_field *f) {
+    int32_t interval = hy_config_interval(w->shape);
+    if (interval > 0) hy_json_put_int(w->json, f->key, interval);
+}
+
+/* Options name the layers only where no interval does. */
+void hy_config_write_linears(const hy_config_writer *w, const hy_config_field *f) {
+    if (w->is_options && hy_config_interval(w->shape) > 0) return;
+    hy_json_open_array(w->json, f->key);
+    for (int32_t l = 0; l < w->shape->layers; l++)
+        hy_json_put_string(w->json, NULL,
+                           hy_shape_is_linear(w->shape, l) ? "linear_attention" : "full_attention");
+    hy_json_close_array(w->json);
 }
