@@ -174,7 +174,8 @@ hy_status hy_cuda_grouped(const hy_cuda_run *run) {
             c.d = (void *)behind(c.d, first * of_d, c.out);
         } else if (decode.experts > 0) {
             hy_tensor decoded = hy_tensor_1d(run->call->workspace.data, c.in, c.experts * of_b);
-            HY_TRY(hy_cuda_cast_part(run, b, first * of_b, &decoded));
+            hy_cast_filter with_rows = {c.offsets, (uint32_t)of_b};
+            HY_TRY(hy_cuda_cast_part(run, b, first * of_b, &decoded, with_rows));
             c.b = decoded.data;
         } else {
             c.b = behind(c.b, first * of_b, c.in);
