@@ -142,14 +142,10 @@ static bool fits_tiles(const hy_cuda *cuda, const hy_grouped_call *c) {
 }
 
 static hy_status run_experts(const hy_cuda_run *run, const hy_grouped_call *c) {
-    const hy_cuda_card *card = &run->cuda->card;
-    bool has_wgmma = card->capability == 90 && card->code == 90 &&
-                     card->shared_bytes >= 4 * HY_GROUPED_STAGE_BYTES + HY_GROUPED_OWN_BYTES;
     if (!fits_tiles(run->cuda, c)) return run_plain(run, c);
-    if (has_wgmma && !run->call->attr.grouped.is_batch_invariant) {
-        return hy_grouped_by_wgmma(run, c);
-    }
-    return hy_grouped_by_mma(run, c);
+    bool is_batch_invariant = run->call->attr.grouped.is_batch_invariant;
+    if (is_batch_invariant || !hy_grouped_has_wgmma(run->cuda)) return hy_grouped_by_mma(run, c);
+    return hy_grouped_by_wgmma(run, c);
 }
 
 static const void *behind(const void *data, int64_t elements, hy_dtype dtype) {

@@ -26,6 +26,9 @@
 /* Experts of a launch: two stages and where their tiles begin fit into 99 KB. */
 #define HY_GROUPED_EXPERTS 512
 
+static_assert(2 * HY_GROUPED_STAGE_BYTES + HY_GROUPED_OWN_BYTES <= 99 * 1024,
+              "the limit of sm_120");
+
 /* b (N,K); b (K,N); the gradient, of which neither operand is contiguous along the summed
  * dimension. */
 typedef enum hy_grouped_form { HY_GROUPED_NT, HY_GROUPED_NN, HY_GROUPED_TN } hy_grouped_form;
@@ -47,6 +50,7 @@ typedef struct hy_grouped_call {
 /* For 16-bit types, addresses that are multiples of 16 bytes and widths that are multiples of 8. */
 hy_status hy_grouped_by_mma(const hy_cuda_run *run, const hy_grouped_call *call);
 hy_status hy_grouped_by_wgmma(const hy_cuda_run *run, const hy_grouped_call *call);
+bool hy_grouped_has_wgmma(const hy_cuda *cuda);
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 

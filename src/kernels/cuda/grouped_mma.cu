@@ -43,6 +43,24 @@ template <hy_grouped_form form> struct operands {
     }
 };
 
+/* sum += a b, of a stage and the first COUNT tiles of rows. */
+template <hy_grouped_form form, typename T, int COUNT>
+__device__ __forceinline__ void multiply(float sum[M_TILES][N_TILES][4], operands<form> &own,
+                                         uint32_t stage) {
+    HY_EACH(k, HY_GROUPED_BK / 16) {
+        uint32_t a[COUNT][4];
+        HY_EACH(m, COUNT) own.load_a(a[m], stage, k, m);
+        HY_EACH(n, N_TILES / 2) {
+            uint32_t b[4];
+            own.load_b(b, stage, k, n);
+            HY_EACH(m, COUNT) {
+                hy_mma<T>(sum[m][2 * n], a[m], b[0], b[1]);
+                hy_mma<T>(sum[m][2 * n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
 #endif
 
 /* The number of stages is known at run time: a variant for each would double the code. */
@@ -65,6 +83,8 @@ static __global__ void __launch_bounds__(HY_GROUPED_THREADS, 1)
     }
     for (int tile = blockIdx.x; tile < loader.tiles; tile += gridDim.x) {
         hy_grouped_place place = hy_grouped_find<form>(c, starts, tile);
+        /* rows of this warp, which are few in a decoder */
+        int there = hy_grouped_result_of<form>(c, place).rows - warp % 2 * WARP_ROWS;
         float sum[M_TILES][N_TILES][4];
         HY_EACH(m, M_TILES) {
             HY_EACH(n, N_TILES) {
@@ -79,18 +99,10 @@ static __global__ void __launch_bounds__(HY_GROUPED_THREADS, 1)
             __syncthreads();
             loader.load(c, starts, next);
             hy_copy_commit();
-            HY_EACH(k, HY_GROUPED_BK / 16) {
-                uint32_t a[M_TILES][4];
-                HY_EACH(m, M_TILES) own.load_a(a[m], stage, k, m);
-                HY_EACH(n, N_TILES / 2) {
-                    uint32_t b[4];
-                    own.load_b(b, stage, k, n);
-                    HY_EACH(m, M_TILES) {
-                        hy_mma<T>(sum[m][2 * n], a[m], b[0], b[1]);
-                        hy_mma<T>(sum[m][2 * n + 1], a[m], b[2], b[3]);
-                    }
-                }
-            }
+            if (there > 16)
+                multiply<form, T, M_TILES>(sum, own, stage);
+            else if (there > 0)
+                multiply<form, T, 1>(sum, own, stage);
             next = stage;
             stage += HY_GROUPED_STAGE_BYTES;
             if (stage == end) stage = base;

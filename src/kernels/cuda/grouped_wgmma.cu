@@ -136,6 +136,11 @@ static __global__ void __launch_bounds__(HY_GROUPED_THREADS, 1) wgmma_kernel(hy_
 #endif
 }
 
+bool hy_grouped_has_wgmma(const hy_cuda *cuda) {
+    size_t bytes = STAGES * HY_GROUPED_STAGE_BYTES + HY_GROUPED_OWN_BYTES;
+    return cuda->card.capability == 90 && cuda->card.code == 90 && cuda->card.shared_bytes >= bytes;
+}
+
 hy_status hy_grouped_by_wgmma(const hy_cuda_run *run, const hy_grouped_call *call) {
     return hy_grouped_by_form(call->form, [&](auto constant) {
         constexpr hy_grouped_form form = decltype(constant)::value;
