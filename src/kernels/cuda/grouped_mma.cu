@@ -91,7 +91,7 @@ static __global__ void __launch_bounds__(HY_GROUPED_THREADS, 1)
                 HY_EACH(e, 4) sum[m][n][e] = 0;
             }
         }
-        for (int block = 0; block < place.blocks; block++) {
+        for (int left = place.blocks; left > 0; left--) {
             if (stages > 2)
                 hy_copy_wait<MOST_STAGES - 2>();
             else
@@ -107,6 +107,7 @@ static __global__ void __launch_bounds__(HY_GROUPED_THREADS, 1)
             stage += HY_GROUPED_STAGE_BYTES;
             if (stage == end) stage = base;
         }
+        place = hy_grouped_find<form>(c, starts, tile); /* again: registers are scarce above */
         hy_grouped_result result = hy_grouped_result_of<form>(c, place);
         HY_EACH(m, M_TILES) {
             HY_EACH(n, N_TILES / 4) {
