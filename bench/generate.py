@@ -46,9 +46,32 @@ MODELS = {
     "qwen3-8b": dict(QWEN2, architectures=["Qwen3ForCausalLM"], model_type="qwen3", hidden_size=4096,
                      intermediate_size=12288, num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8,
                      head_dim=128, vocab_size=151936, tie_word_embeddings=False, attention_bias=False),
+    "qwen3.5-2b": dict(architectures=["Qwen3_5ForCausalLM"], model_type="qwen3_5_text", hidden_size=2048,
+                       intermediate_size=6144, num_hidden_layers=24, num_attention_heads=8, num_key_value_heads=2,
+                       head_dim=256, vocab_size=248320, max_position_embeddings=262144, rms_norm_eps=1e-6,
+                       linear_num_key_heads=16, linear_num_value_heads=16, linear_key_head_dim=128,
+                       linear_value_head_dim=128, linear_conv_kernel_dim=4, full_attention_interval=4,
+                       rope_parameters=dict(rope_type="default", rope_theta=1e7, partial_rotary_factor=0.25),
+                       hidden_act="silu", tie_word_embeddings=True, eos_token_id=248044, torch_dtype="bfloat16"),
 }  # fmt: skip
 
 FEW_STREAMS = 8  # more are timed without Python, whose callbacks would take a part of a step
+
+
+def linear_shapes_of(c, at):
+    """Of a layer with linear attention."""
+    width, heads = c["hidden_size"], c["linear_num_value_heads"]
+    out = heads * c["linear_value_head_dim"]
+    mixed = 2 * c["linear_num_key_heads"] * c["linear_key_head_dim"] + out
+    yield at + "in_proj_qkv.weight", (mixed, width)
+    yield at + "in_proj_z.weight", (out, width)
+    yield at + "in_proj_b.weight", (heads, width)
+    yield at + "in_proj_a.weight", (heads, width)
+    yield at + "conv1d.weight", (mixed, 1, c["linear_conv_kernel_dim"])
+    yield at + "A_log", (heads,)
+    yield at + "dt_bias", (heads,)
+    yield at + "norm.weight", (c["linear_value_head_dim"],)
+    yield at + "out_proj.weight", (width, out)
 
 
 def shapes_of(c):
@@ -62,13 +85,17 @@ def shapes_of(c):
         at = f"model.layers.{layer}."
         yield at + "input_layernorm.weight", (width,)
         yield at + "post_attention_layernorm.weight", (width,)
-        for name, count in rows.items():
-            yield f"{at}self_attn.{name}_proj.weight", (count, width)
-            if c["model_type"] == "qwen2":
-                yield f"{at}self_attn.{name}_proj.bias", (count,)
-            elif name != "v":
-                yield f"{at}self_attn.{name}_norm.weight", (head,)
-        yield at + "self_attn.o_proj.weight", (width, rows["q"])
+        if (layer + 1) % c.get("full_attention_interval", 1):
+            yield from linear_shapes_of(c, at + "linear_attn.")
+        else:
+            for name, count in rows.items():
+                has_gate = name == "q" and c["model_type"] == "qwen3_5_text"
+                yield f"{at}self_attn.{name}_proj.weight", (count * (1 + has_gate), width)
+                if c["model_type"] == "qwen2":
+                    yield f"{at}self_attn.{name}_proj.bias", (count,)
+                elif name != "v":
+                    yield f"{at}self_attn.{name}_norm.weight", (head,)
+            yield at + "self_attn.o_proj.weight", (width, rows["q"])
         yield at + "mlp.gate_proj.weight", (mlp, width)
         yield at + "mlp.up_proj.weight", (mlp, width)
         yield at + "mlp.down_proj.weight", (width, mlp)

@@ -96,7 +96,9 @@ START_TEST(presets_have_the_known_parameter_counts_and_say_so) {
         {"pythia-410m", 405334016},     {"pythia-1b", 1011781632},
         {"pythia-1.4b", 1414647808},    {"pythia-2.8b", 2775208960},
         {"pythia-6.9b", 6857302016},    {"starcoder2-3b", 3030371328},
-        {"starcoder2-7b", 7173923840},
+        {"starcoder2-7b", 7173923840},  {"qwen3.5-0.8b", 752393024},
+        {"qwen3.5-2b", 1881825088},     {"qwen3.5-4b", 4205751296},
+        {"qwen3.5-9b", 8953803264},     {"qwen3.5-27b", 26895998464},
     };
     size_t count = sizeof known / sizeof known[0];
     for (size_t i = 0; i < count; i++) {

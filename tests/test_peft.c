@@ -20,9 +20,9 @@
 enum { CURVE_BATCHES = 4, CURVE_SHIFT = 5 }; /* as in golden/make_curves.py */
 
 static const char *const cases[] = {
-    "gpt2",       "gpt2-untied-wte", "llama",     "llama-whole", "mistral",  "qwen2",
-    "qwen2-tied", "qwen3",           "qwen3-one", "phi3",        "neox",     "neox-whole",
-    "gemma3",     "granite4",        "olmo2",     "starcoder2",  "neox-head"};
+    "gpt2",  "gpt2-untied-wte", "llama",     "llama-whole", "mistral",    "qwen2",  "qwen2-tied",
+    "qwen3", "qwen3-one",       "phi3",      "neox",        "neox-whole", "gemma3", "granite4",
+    "olmo2", "starcoder2",      "neox-head", "qwen35",      "qwen35-some"};
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 /* A base with an adapter beside it, and what PEFT makes of the two. */

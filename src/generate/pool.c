@@ -29,6 +29,7 @@ typedef struct kept_chunk {
     int32_t count;       /* tokens */
     int32_t width;       /* blocks of a kind */
     int32_t state;       /* the snapshot at its end, or HY_NO_STATE */
+    bool is_shared;      /* another prompt began alike */
     uint64_t used;       /* when: the number of the last use */
 } kept_chunk;
 
@@ -226,14 +227,22 @@ static hy_status add_kept(hy_pool *p, const kept_chunk *like, const int32_t *pro
     return HY_OK;
 }
 
-/* A free snapshot, or that of the chunk that would be given up first; its sequences keep its blocks. */
-static int32_t take_snapshot(hy_pool *p) {
-    kept_chunk *from = NULL;
-    if (p->snapshot_count > 0) return p->snapshots[--p->snapshot_count];
+/* The chunk whose snapshot the chunk `next` gets; NULL: there are no snapshots. */
+static kept_chunk *find_snapshot(hy_pool *p, const kept_chunk *next) {
+    kept_chunk *found = NULL;
     for (size_t i = 0; i < p->kept_count; i++) {
         kept_chunk *c = &p->kept[i];
-        if (c->state != HY_NO_STATE && (!from || goes_first(c, from))) from = c;
+        if (c->state == HY_NO_STATE) continue;
+        if (c->id == next->before && c->first > 0 && !c->is_shared) return c;
+        if (!found || goes_first(c, found)) found = c;
     }
+    return found;
+}
+
+/* Its sequences keep the blocks of the chunk that gives its snapshot away. */
+static int32_t take_snapshot(hy_pool *p, const kept_chunk *next) {
+    if (p->snapshot_count > 0) return p->snapshots[--p->snapshot_count];
+    kept_chunk *from = find_snapshot(p, next);
     if (!from) return HY_NO_STATE;
     int32_t state = from->state;
     from->state = HY_NO_STATE;
@@ -261,7 +270,7 @@ hy_status hy_pool_keep(hy_pool *p, const hy_claim *claim, int32_t first, const h
         last = &p->kept[p->kept_count - 1];
     }
     if (!p->has_states || last->state != HY_NO_STATE) return HY_OK;
-    *state = last->state = take_snapshot(p);
+    *state = last->state = take_snapshot(p, last);
     return HY_OK;
 }
 
@@ -334,9 +343,10 @@ static hy_start find_start(hy_pool *p, const hy_claim *claim) {
     bool reuses = !claim->is_whole && can_reuse(p, claim->positions);
     int32_t most = reuses ? claim->prompt_count - 1 : 0;
     hy_start start = {.state = HY_NO_STATE};
-    const kept_chunk *c;
+    kept_chunk *c;
     walk w = {0};
     while (w.first + next_count(p, &w) <= most && (c = walk_on(p, claim, &w)) != NULL) {
+        c->is_shared = true;
         if (!p->has_states || c->state != HY_NO_STATE) start = (hy_start){w.first, c->state};
     }
     return start;

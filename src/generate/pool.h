@@ -6,8 +6,10 @@
  * begin alike. A kept chunk is given up when its blocks are needed, the least recently used first.
  *
  * With states (linear attention) keys and values are not enough to begin after a chunk: it takes a
- * snapshot of the state at its end. Snapshots are few. The last one that was kept of a prompt always
- * has one; it comes from the chunk that was not used for longest.
+ * snapshot of the state at its end. Snapshots are few. The last chunk that was kept of a prompt always
+ * has one: if none is free, that of the chunk before it, which goes along while nobody else begins
+ * there; but the first chunk of a prompt keeps its own, and then it is that of the chunk that was not
+ * used for longest.
  *
  * A sequence that is longer than the blocks it has in a kind with a window uses them in turn, so a
  * block does not stay what it was. Such a sequence shares no block of that kind, and its chunks are

@@ -73,6 +73,7 @@ static const struct {
     {.key = "lm_head_bias", .value = 0},
     {.key = "full_attn_mod", .value = 1},
     {.key = "attn_output_gate", .value = 1},
+    {.key = "mlp_only_layers", .must_be_empty = true},
     {.key = "interpolate_factor", .value = 1},
     {.key = "attention_chunk_size", .must_be_empty = true},
 };

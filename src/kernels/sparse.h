@@ -20,7 +20,7 @@ HY_BOTH bool hy_gap_is_empty(hy_gap gap) { return gap.end <= gap.begin; }
 
 /* The gap of a query of the document that begins at `document`. */
 HY_BOTH hy_gap hy_sparse_gap(int32_t local, int32_t global, int32_t document, int32_t query) {
-    int32_t first_local = (query - document) / HY_SPARSE_BLOCK - local + 1;
+    int32_t first_local = (int32_t)((uint32_t)(query - document) / HY_SPARSE_BLOCK) - local + 1;
     hy_gap gap;
     gap.begin = document + global * HY_SPARSE_BLOCK;
     gap.end = document + first_local * HY_SPARSE_BLOCK;
@@ -37,6 +37,27 @@ HY_BOTH hy_gap hy_gap_join(hy_gap a, hy_gap b) {
 /* Whether keys [key, key + count) lie in the gap. */
 HY_BOTH bool hy_gap_hides(hy_gap gap, int32_t key, int32_t count) {
     return key >= gap.begin && key + count <= gap.end;
+}
+
+/* Whether one of them may. */
+HY_BOTH bool hy_gap_touches(hy_gap gap, int32_t key, int32_t count) {
+    return key < gap.end && key + count > gap.begin;
+}
+
+/* The gaps of some queries in a row: what lies in all of them, and what one of them reaches. */
+typedef struct hy_gaps {
+    hy_gap all, any;
+} hy_gaps;
+
+/* Of `count` queries from `query` on, in documents that begin between two positions. If these are
+ * of several documents, nothing is known. */
+HY_BOTH hy_gaps hy_gaps_of(int32_t local, int32_t global, int32_t first, int32_t last,
+                           int32_t query, int32_t count) {
+    hy_gaps gaps = {{0, 0}, {0, INT32_MAX}};
+    if (first != last) return gaps;
+    gaps.all = hy_sparse_gap(local, global, first, query);
+    gaps.any = hy_sparse_gap(local, global, first, query + count - 1);
+    return gaps;
 }
 
 /* The last query of a sequence of T that may see a key; documents that end before it are not

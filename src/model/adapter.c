@@ -128,16 +128,22 @@ static size_t find_layer(const char *module, size_t length, const char **digits)
     return 0;
 }
 
-/* The family's module that a path ends in: its kind, and its index in the kind. */
+/* The family's module that a path ends in, that of the longest name: its kind, and its index in the
+ * kind. */
 static bool find_module(const hy_family *family, const char *module, size_t length, int *kind,
                         int *part) {
-    for (*kind = 0; *kind < HY_P_KIND_COUNT; ++*kind) {
-        const char *const *paths = family->modules[*kind].part;
-        for (*part = 0; *part < HY_MODULE_PARTS && paths[*part]; ++*part) {
-            if (is_end(module, length, hy_module_last_name(paths[*part]))) return true;
+    size_t longest = 0;
+    for (int k = 0; k < HY_P_KIND_COUNT; k++) {
+        const char *const *paths = family->modules[k].part;
+        for (int i = 0; i < HY_MODULE_PARTS && paths[i]; i++) {
+            const char *name = hy_module_last_name(paths[i]);
+            if (strlen(name) <= longest || !is_end(module, length, name)) continue;
+            longest = strlen(name);
+            *kind = k;
+            *part = i;
         }
     }
-    return false;
+    return longest > 0;
 }
 
 bool hy_adapter_module_params(hy_arch own, const char *module, size_t length, char *out,

@@ -35,6 +35,7 @@ examples() { # published models, for the table
     granitemoehybrid) echo "Granite 4 (dense)" ;;
     ministral3) echo "Ministral 3 (text)" ;;
     starcoder2) echo "StarCoder2 3B, 7B, 15B" ;;
+    qwen3_5_text) echo "Qwen3.5, Qwen3.6 0.8B to 27B (text)" ;;
     esac
 }
 
@@ -49,6 +50,8 @@ options() { # the parts that only this family has; a family without a line is tr
     phi3) set_options '{"partial_rotary_factor": 0.5}' --sliding-window 12 ;;
     starcoder2) set_options '' --kv-heads 1 --sliding-window 12 ;;
     smollm3) set_options '{"no_rope_layers": [1, 0]}' ;;
+    qwen3_5_text) set_options '{"full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+        "linear_key_head_dim": 16, "linear_value_head_dim": 32, "partial_rotary_factor": 0.5}' ;;
     granite | granitemoehybrid) set_options '{"embedding_multiplier": 3, "residual_multiplier": 0.7,
         "attention_multiplier": 0.2, "logits_scaling": 2}' ;;
     ministral3) set_options '{"rope_parameters": {"rope_type": "yarn", "factor": 4, "rope_theta": 10000,

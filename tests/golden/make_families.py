@@ -669,6 +669,21 @@ def starcoder2(layers, width, heads, kv_heads, theta):
                      hidden_act="gelu_pytorch_tanh", initializer_range=0.018042)
 
 
+def qwen35_published(layers, width, mlp, heads, kv_heads, value_heads, tied):
+    rotation = rope("default", 1e7, partial_rotary_factor=0.25, mrope_section=[11, 11, 10],
+                    mrope_interleaved=True)
+    text = published("qwen3_5_text", "Qwen3_5ForCausalLM", layers, width, mlp, heads, kv_heads,
+                     248320, head_dim=256, rope_parameters=rotation, attn_output_gate=True,
+                     full_attention_interval=4, linear_conv_kernel_dim=4, linear_key_head_dim=128,
+                     linear_value_head_dim=128, linear_num_key_heads=16,
+                     linear_num_value_heads=value_heads, mamba_ssm_dtype="float32",
+                     max_position_embeddings=262144, mlp_only_layers=[], mtp_num_hidden_layers=1,
+                     mtp_use_dedicated_embeddings=False, rms_norm_eps=1e-6, hidden_act="silu")
+    return dict(architectures=["Qwen3_5ForConditionalGeneration"], model_type="qwen3_5",
+                text_config=dict(text, tie_word_embeddings=tied), vision_config=dict(depth=12),
+                image_token_id=248056, dtype="bfloat16", tie_word_embeddings=tied)
+
+
 # config.json with the fields that matter, and the number of parameters that others report for the
 # published files; None: not found.
 PUBLISHED = {
@@ -722,6 +737,11 @@ PUBLISHED = {
     "pythia-12b": (pythia(36, 5120, 40, 50688), 11846072320),
     "starcoder2-3b": (starcoder2(30, 3072, 24, 2, 999999.4420358813), None),
     "starcoder2-7b": (starcoder2(32, 4608, 36, 4, 1000000), None),
+    "qwen3.5-0.8b": (qwen35_published(24, 1024, 3584, 8, 2, 16, True), None),
+    "qwen3.5-2b": (qwen35_published(24, 2048, 6144, 8, 2, 16, True), None),
+    "qwen3.5-4b": (qwen35_published(32, 2560, 9216, 16, 4, 32, True), None),
+    "qwen3.5-9b": (qwen35_published(32, 4096, 12288, 16, 4, 32, False), None),
+    "qwen3.5-27b": (qwen35_published(64, 5120, 17408, 24, 4, 48, False), None),
 }
 
 

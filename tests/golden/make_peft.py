@@ -20,6 +20,7 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # PEFT writes target_modules in the
 
 import torch
 from make_curves import BATCHES, SHIFT, STEPS, moved
+from make_families import all_float64 as family_float64
 from make_golden import FOLDER, all_float64
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
@@ -76,6 +77,12 @@ CASES = {
     "starcoder2": ("../families/starcoder2-yarn", torch.float32,
                    dict(r=2, lora_alpha=5, target_modules=["k_proj", "c_fc", "c_proj"],
                         modules_to_save=["o_proj", "input_layernorm"])),
+    "qwen35": ("../families/qwen35-grouped", torch.float32,
+               dict(r=2, lora_alpha=3, target_modules="all-linear",
+                    modules_to_save=["linear_attn.norm", "q_norm"])),
+    "qwen35-some": ("../families/qwen35-odd", torch.float32,
+                    dict(r=3, lora_alpha=4, target_modules=["q_proj", "in_proj_qkv", "in_proj_a"],
+                         modules_to_save=["out_proj"])),
 }
 
 
@@ -170,7 +177,8 @@ def make(name):
     torch.manual_seed(zlib.crc32(name.encode()))
     save(folder, name)
     batch = batch_of(name)
-    with all_float64():
+    cls = type(load_base(CASES[name][0], torch.float32))
+    with all_float64(), family_float64(cls):
         exact = compute(folder, name, batch, torch.float64)
     plain = compute(folder, name, batch, torch.float32)
     far = {key: ((plain[key] - exact[key]).norm() / exact[key].norm()).item() for key in exact}

@@ -37,17 +37,19 @@ __device__ __forceinline__ int hy_delta_start(const hy_delta_args &g, int64_t ro
     return g.doc_starts ? min(max(g.doc_starts[row], 0), t) : 0;
 }
 
+/* First q and k, then A, T, P and the inverses of the diagonal blocks. */
 template <int D> struct hy_delta_prepare_shared {
     static constexpr int PACKS = D / 8;
     static constexpr int TILE = HY_DELTA_CHUNK * D * 2;
+    static constexpr int SQUARE = HY_DELTA_CHUNK * HY_DELTA_CHUNK * 2;
     static constexpr int APART = 68; /* numbers from row to row of A */
-    static constexpr int K = TILE, A = 2 * TILE;
-    static constexpr int INVERSE =
-        A + HY_DELTA_CHUNK * APART * 4; /* diagonal blocks, apart by 20 */
-    static constexpr int NUMBERS = INVERSE + HY_DELTA_CHUNK * 20 * 4;
+    static constexpr int K = TILE;
+    static constexpr int T = 0, SCORES = SQUARE, A = 2 * SQUARE;
+    static constexpr int INVERSE = A + HY_DELTA_CHUNK * APART * 4; /* rows are 20 numbers apart */
+    static constexpr int END = INVERSE + HY_DELTA_CHUNK * 20 * 4;
+    static constexpr int NUMBERS = END > 2 * TILE ? END : 2 * TILE;
     static constexpr int BYTES = NUMBERS + HY_CELL_NUMBERS * 4;
     static_assert(BYTES <= 99 * 1024, "");
-    static_assert(2 * TILE >= 2 * HY_DELTA_CHUNK * HY_DELTA_CHUNK * 2, "results go there");
 };
 
 #if HY_HAS_TILES
@@ -117,11 +119,10 @@ __device__ __forceinline__ void hy_delta_factors(const hy_delta_args &g, const c
     }
 }
 
-/* Sixteen rows of q k' and k k', up to the diagonal, times decay and lengths: P as pairs, A to
- * shared memory. */
+/* Sixteen rows of q k' and k k', up to the diagonal, times decay and lengths. */
 template <int D>
 __device__ __forceinline__ void hy_delta_products(uint32_t q, uint32_t k, const float *numbers,
-                                                  float *A, uint32_t P[8][2]) {
+                                                  float *A, char *P) {
     constexpr int PACKS = D / 8, N = HY_DELTA_CHUNK;
     typedef hy_delta_prepare_shared<D> shape;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -139,6 +140,7 @@ __device__ __forceinline__ void hy_delta_products(uint32_t q, uint32_t k, const 
             hy_delta_mma(of_k + 2 * n, c, b);
         }
     }
+    __syncthreads(); /* A and P replace q and k */
     HY_EACH(half, 2) {
         int i = warp * 16 + half * 8 + lane / 4;
         float log2 = numbers[HY_CELL_LOG * N + i], of_i = numbers[HY_CELL_Q * N + i];
@@ -155,7 +157,8 @@ __device__ __forceinline__ void hy_delta_products(uint32_t q, uint32_t k, const 
                 p[s] = of_q[n][half * 2 + s] * (decay * of_i);
                 two[s] = j < i ? of_k[n][half * 2 + s] * (decay * length) : 0.0f;
             }
-            P[n][half] = hy_pair<hy_delta_half>(p[0], p[1]);
+            *(uint32_t *)(P + hy_delta_place<8>(i, n) + lane % 4 * 4) =
+                hy_pair<hy_delta_half>(p[0], p[1]);
             *(float2 *)(A + i * shape::APART + n * 8 + lane % 4 * 2) = make_float2(two[0], two[1]);
         }
     }
@@ -262,7 +265,7 @@ __device__ __forceinline__ void hy_delta_write_lower(hy_delta_half *to, const ch
 #endif
 
 template <int D>
-__global__ void __launch_bounds__(HY_DELTA_PREPARE_THREADS, 4) hy_delta_prepare(hy_delta_args g) {
+__global__ void __launch_bounds__(HY_DELTA_PREPARE_THREADS, 5) hy_delta_prepare(hy_delta_args g) {
 #if HY_HAS_TILES
     typedef hy_delta_prepare_shared<D> shape;
     constexpr int THREADS = HY_DELTA_PREPARE_THREADS, N = HY_DELTA_CHUNK;
@@ -272,10 +275,9 @@ __global__ void __launch_bounds__(HY_DELTA_PREPARE_THREADS, 4) hy_delta_prepare(
     float *inverse = (float *)(shared + shape::INVERSE);
     uint32_t q = hy_shared_address(shared), k = q + shape::K;
     hy_delta_cell c(g, blockIdx.z, blockIdx.y, blockIdx.x);
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (g.first && g.first[c.b] < 0) return;
     int64_t width = hy_delta_width(g);
-    uint32_t P[8][2];
+    char *T = shared + shape::T, *scores = shared + shape::SCORES;
     hy_delta_fetch<shape::PACKS, N, THREADS>(q, g.qkv + hy_delta_q_at(g, c), width, c.there,
                                              g.Dk / 8);
     hy_delta_fetch<shape::PACKS, N, THREADS>(k, g.qkv + hy_delta_k_at(g, c), width, c.there,
@@ -286,20 +288,11 @@ __global__ void __launch_bounds__(HY_DELTA_PREPARE_THREADS, 4) hy_delta_prepare(
     __syncthreads();
     hy_delta_factors<shape::PACKS>(g, shared, shared + shape::K, numbers);
     __syncthreads();
-    hy_delta_products<D>(q, k, numbers, A, P);
+    hy_delta_products<D>(q, k, numbers, A, scores);
     __syncthreads();
-    /* q and k make room for T and P. */
-    char *T = shared, *scores = shared + N * N * 2;
-    HY_EACH(n, 8) {
-        if (n / 2 > warp) continue;
-        HY_EACH(half, 2) {
-            int i = warp * 16 + half * 8 + lane / 4;
-            *(uint32_t *)(scores + hy_delta_place<8>(i, n) + lane % 4 * 4) = P[n][half];
-        }
-    }
     if (threadIdx.x < N) hy_delta_substitute(A, shape::APART, inverse, threadIdx.x);
     __syncthreads();
-    hy_delta_invert(A, shape::APART, inverse, T, warp);
+    hy_delta_invert(A, shape::APART, inverse, T, threadIdx.x / 32);
     __syncthreads();
     hy_delta_write_lower(g.inverse + c.index * N * N, T);
     hy_delta_write_lower(g.scores + c.index * N * N, scores);

@@ -154,7 +154,8 @@ const char *hy_module_last_name(const char *path) {
         before = last;
         last = dot + 1;
     }
-    return strcmp(last, "c_proj") == 0 ? before : last;
+    bool is_shared = strcmp(last, "c_proj") == 0 || strcmp(last, "norm") == 0;
+    return is_shared ? before : last;
 }
 
 const char *hy_arch_why_not(const char *name) {

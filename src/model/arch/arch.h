@@ -207,6 +207,6 @@ hy_status hy_arch_check_family(const hy_shape *shape);
  * space before it; "": not known. */
 const char *hy_arch_why_not(const char *name);
 
-/* The end of a module's path that names it within a block: "q_proj"; for GPT-2's two c_proj the
- * last two words. */
+/* The end of a module's path that names it within a block: "q_proj"; for GPT-2's two c_proj, and a
+ * norm beside the final one, the last two words. */
 const char *hy_module_last_name(const char *path);
