@@ -75,6 +75,13 @@ hy_cuda_op hy_cuda_op_of(hy_op_kind kind) {
     case HY_OP_COLLECT: return {hy_cuda_collect, NULL, NULL};
     case HY_OP_DROPOUT: return {hy_cuda_dropout, NULL, NULL};
     case HY_OP_ADD_PARTS: return {hy_cuda_add_parts, NULL, NULL};
+    case HY_OP_ROUTE: return {hy_cuda_route, hy_cuda_route_workspace, NULL};
+    case HY_OP_ROUTE_BWD: return {hy_cuda_route_bwd, hy_cuda_route_workspace, NULL};
+    case HY_OP_SORT_EXPERTS: return {hy_cuda_sort_experts, hy_cuda_sort_experts_workspace, NULL};
+    case HY_OP_GROUPED_MATMUL:
+    case HY_OP_GROUPED_GRAD:
+        return {hy_cuda_grouped, hy_cuda_grouped_workspace, hy_cuda_grouped_supports};
+    case HY_OP_SUM_ROWS: return {hy_cuda_sum_rows, NULL, NULL};
     default: return {NULL, NULL, NULL};
     }
 }
