@@ -6,10 +6,10 @@
 
 #include <math.h>
 
-enum { PLAIN, LEARNED, MIXED, WINDOW, LINEAR, STATES, ADAPTED, NF4, LINEAR_NF4, MODELS };
+enum { PLAIN, LEARNED, MIXED, WINDOW, SPARSE, LINEAR, STATES, ADAPTED, NF4, LINEAR_NF4, MODELS };
 
-static const char *const names[MODELS] = {"plain",  "learned", "mixed", "window",    "linear",
-                                          "states", "adapted", "nf4",   "linear-nf4"};
+static const char *const names[MODELS] = {"plain",  "learned", "mixed",   "window", "sparse",
+                                          "linear", "states",  "adapted", "nf4",    "linear-nf4"};
 
 static void make_models(void) {
     temp_folder(rig_folder);
@@ -18,6 +18,8 @@ static void make_models(void) {
                               "qkv_bias", "true", "proj_bias", "true", "kv_heads", "4"));
     make_run("mixed", PAIRS("sliding_window", "37", "sliding_layers", "fs"));
     make_run("window", PAIRS("sliding_window", "37"));
+    make_run("sparse",
+             PAIRS("attention_type", "sparse", "sparse_local", "1", "sliding_layers", "sf"));
     make_run("adapted",
              PAIRS("lora", "true", "lora_rank", "4", "frozen_dtype", "int8", "lr", "0.1"));
     make_run("linear", PAIRS(SOME_LINEAR));

@@ -1,15 +1,15 @@
 /* test_gpu_generate.c: a generator on CUDA: answers have the same bits alone and among others, and
- * log-probabilities as on a CPU; attention and linear attention. */
+ * log-probabilities as on a CPU; attention, block-sparse and linear attention. */
 #include "gpu_harness.h"
 
 #include <math.h>
 
 #include "generate_rig.h"
 
-enum { PLAIN, LINEAR, STATES, ODD, MODELS };
+enum { PLAIN, LINEAR, STATES, ODD, SPARSE, MODELS };
 enum { FP32, BF16, TYPES };
 
-static const char *const names[MODELS] = {"plain", "linear", "states", "odd"};
+static const char *const names[MODELS] = {"plain", "linear", "states", "odd", "sparse"};
 static const char *const types[TYPES] = {"fp32", "bf16"};
 
 #define SIZES(key, value)                                                                          \
@@ -24,6 +24,9 @@ static void make_models(void) {
     make_run("linear", PAIRS(SIZES("128", "128")));
     make_run("states", PAIRS(ALL_LINEAR));
     make_run("odd", PAIRS(SIZES("20", "36")));
+    /* heads of 64: on tensor cores */
+    make_run("sparse", PAIRS("attention_type", "sparse", "sparse_local", "2", "width", "128",
+                             "heads", "2", "kv_heads", "1"));
 }
 
 static void remove_models(void) { remove_folder(rig_folder); }

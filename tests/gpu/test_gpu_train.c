@@ -1,13 +1,13 @@
 /* test_gpu_train.c: whole runs through hybrid.h on CUDA: against the CPU, against themselves,
  * resumed, recomputed, offloaded, with moves and forks.
  *
- * Three small models: GPT-2's blocks, Llama's with grouped heads and Qwen's bias, and those with
- * Qwen3's head norms. What DESIGN calls exact is compared bit for bit, what it calls reordered by
+ * Small models: GPT-2's blocks, Llama's with grouped heads and Qwen's bias, those with Qwen3's head
+ * norms, odd sizes, block-sparse attention. What DESIGN calls exact is compared bit for bit, what it calls reordered by
  * its bounds. */
 #include "gpu_rig.h"
 #include "small_run.h"
 
-enum { STEPS = 50, MODELS = 4 };
+enum { STEPS = 50, MODELS = 5 };
 
 #define RUN                                                                                        \
     "model nano layers 2 seq_len 64 context 64 batch_size 4 grad_accum_steps 1 steps 50 lr 3e-3 "  \
@@ -27,8 +27,11 @@ static const char *const models[MODELS] = {
     /* nothing is a multiple of eight, and attention looks back nine tokens */
     RUN
     "width 36 heads 3 kv_heads 1 head_size 14 mlp_width 50 vocab 257 sliding_window 9 seq_len 37 ",
+    /* five blocks, of which three are seen; heads of 64: in 16 bits on tensor cores */
+    RUN LLAMA "width 128 heads 2 kv_heads 1 seq_len 300 context 300 batch_size 1 "
+              "attention_type sparse sparse_local 2 ",
 };
-static const char *const names[MODELS] = {"gpt2", "llama", "qwen3", "odd"};
+static const char *const names[MODELS] = {"gpt2", "llama", "qwen3", "odd", "sparse"};
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 

@@ -95,11 +95,10 @@ template <typename T, bool SPARSE> static hy_status launch_head_size(const hy_cu
                             SPARSE>(run);
     case 80:
         return launch_tiles<hy_attention_shape<80, 128, 64, 64, 4, 2, 2, 5>, T, false, SPARSE>(run);
-    case 96:
-        return is_roomy ? launch_tiles<hy_attention_shape<96, 128, 64, 64, 4, 2, 2, 6>, T, false,
-                                       SPARSE>(run)
-                        : launch_tiles<hy_attention_shape<96, 128, 32, 32, 4, 3, 2, 6>, T, false,
-                                       SPARSE>(run);
+    case 96: /* the first would spill with gaps */
+        if (is_roomy && !SPARSE)
+            return launch_tiles<hy_attention_shape<96, 128, 64, 64, 4, 2, 2, 6>, T>(run);
+        return launch_tiles<hy_attention_shape<96, 128, 32, 32, 4, 3, 2, 6>, T, false, SPARSE>(run);
     case 128:
         return is_roomy ? launch_tiles<hy_attention_shape<128, 128, 64, 64, 4, 2, 2, 0>, T, false,
                                        SPARSE>(run)
