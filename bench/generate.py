@@ -20,9 +20,12 @@ hybrid-generate.
 """
 
 import argparse
+import array
 import hashlib
 import json
+import math
 import os
+import random
 import re
 import subprocess
 import tempfile
@@ -74,23 +77,39 @@ def shapes_of(c):
         yield "lm_head.weight", (c["vocab_size"], width)
 
 
-def draw_folder(name, folder, device):
-    import torch
-    from safetensors.torch import save_file
+def bf16(numbers):
+    """The upper halves of fp32 numbers."""
+    words, halves = array.array("f", numbers).tobytes(), bytearray(2 * len(numbers))
+    halves[0::2], halves[1::2] = words[2::4], words[3::4]
+    return halves
 
-    torch.manual_seed(1)
-    drawn = {}
+
+def draw_folder(name, folder):
+    """Matrices go round a few million normal numbers; their count is prime, so no two rows of one are alike."""
+    drawn = random.Random(1)
+    normal = bf16([drawn.gauss(0, 0.02) for _ in range(4194301)])
+    header, end = {"__metadata__": {"format": "pt"}}, 0
     for tensor, shape in shapes_of(MODELS[name]):
-        value = torch.randn(shape, device=device, dtype=torch.bfloat16) * 0.02
-        drawn[tensor] = (value if len(shape) > 1 else value.zero_() + ("norm" in tensor)).cpu()
-    save_file(drawn, folder / "model.safetensors", metadata={"format": "pt"})
+        begin, end = end, end + 2 * math.prod(shape)
+        header[tensor] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    head, at = json.dumps(header).encode(), 0
+    head += b" " * (-len(head) % 8)  # tensors are aligned
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        for tensor, shape in shapes_of(MODELS[name]):
+            left = 2 * math.prod(shape)
+            if len(shape) == 1:
+                file.write(bf16([float("norm" in tensor)] * shape[0]))
+                continue
+            while left > 0:
+                part = memoryview(normal)[at : at + left]
+                file.write(part)
+                left, at = left - len(part), (at + len(part)) % len(normal)
     (folder / "config.json").write_text(json.dumps(MODELS[name]))
 
 
 def write_prompts(path, count, shortest, longest):
     """`count` prompts of different lengths and tokens, each the same in every call."""
-    import random
-
     drawn = random.Random(7)
     rows = [[drawn.randrange(500) for _ in range(drawn.randint(shortest, longest))] for _ in range(count)]
     path.write_text("".join(json.dumps({"tokens": row}) + "\n" for row in rows))
@@ -245,7 +264,7 @@ def main():
         folder.mkdir(exist_ok=True)
         begin = time.perf_counter()
         if not (folder / "config.json").exists():
-            draw_folder(args.model, folder, args.device)
+            draw_folder(args.model, folder)
             print(f"{args.model}: drawn in {time.perf_counter() - begin:.1f} s", flush=True)
         ours = Ours(args, folder)
 

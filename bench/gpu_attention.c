@@ -6,9 +6,11 @@
  * bench/peers/torch_attention.py does both and times PyTorch in the same run.
  *   build/bench/gpu_attention [--batch 8] [--seq 2048] [--heads 16] [--kv-heads N] [--head-dim 128]
  *       [--device cuda] [--rounds 7] [--calls 20] [--qkv FILE --dout FILE] [--out FILE --dqkv FILE]
- *       [--attention own|cudnn|auto] [--card-mib N] [--json]
+ *       [--attention own|cudnn|auto] [--card-mib N] [--sparse-local N [--sparse-global N]] [--json]
  *
- * --card-mib: process as many heads at a time as on a card with this memory. */
+ * --card-mib: process as many heads at a time as on a card with this memory. --sparse-local: also
+ * times block-sparse attention of the same shape, and prints how many times as fast it is; --out and
+ * --dqkv are its results. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +20,7 @@
 #include "base/rng.h"
 #include "gpu_heading.h"
 #include "kernels/half.h"
+#include "kernels/ops.h"
 
 #define ROUNDS_MAX 101
 
@@ -171,6 +174,11 @@ static hy_status time_call(bench *b, const hy_op_call *call, double *median) {
     return HY_OK;
 }
 
+/* Seconds of either pass. */
+typedef struct passes {
+    double forward, backward;
+} passes;
+
 static void print(const bench *b, double forward, double backward) {
     double there = hy_op_flops(&b->forward) * 1e-12, back = hy_op_flops(&b->backward) * 1e-12;
     if (gpu_flag(b->argc, b->argv, "--json")) {
@@ -186,16 +194,60 @@ static void print(const bench *b, double forward, double backward) {
     printf("  backward %9.3f ms  %7.1f TFLOP/s\n", backward * 1e3, back / backward);
 }
 
+static void print_sparse(const bench *b, passes full, passes sparse) {
+    const hy_heads_attr *a = &b->forward.attr.heads;
+    hy_heads_attr all = *a;
+    all.sparse_local = 0;
+    double share = (double)hy_attention_pairs(a, a->seq) / (double)hy_attention_pairs(&all, a->seq);
+    double both = (full.forward + full.backward) / (sparse.forward + sparse.backward);
+    if (gpu_flag(b->argc, b->argv, "--json")) {
+        printf("{\"sparse_local\": %d, \"sparse_global\": %d, \"share_of_pairs\": %.6f, "
+               "\"forward_ms\": %.6f, \"backward_ms\": %.6f, \"times\": %.4f}\n",
+               a->sparse_local, a->sparse_global, share, sparse.forward * 1e3,
+               sparse.backward * 1e3, both);
+        return;
+    }
+    printf("block-sparse, %d local and %d global blocks of 64: %.1f %% of the pairs\n",
+           a->sparse_local, a->sparse_global, 100 * share);
+    printf("  forward  %9.3f ms  %5.2f times as fast\n", sparse.forward * 1e3,
+           full.forward / sparse.forward);
+    printf("  backward %9.3f ms  %5.2f times as fast\n", sparse.backward * 1e3,
+           full.backward / sparse.backward);
+    printf("  both     %9.3f ms  %5.2f times as fast\n", (sparse.forward + sparse.backward) * 1e3,
+           both);
+}
+
+static hy_status time_passes(bench *b, passes *out) {
+    HY_TRY(time_call(b, &b->forward, &out->forward));
+    return time_call(b, &b->backward, &out->backward);
+}
+
+/* The same shape again, block-sparse. */
+static hy_status measure_sparse(bench *b, int64_t local, passes full) {
+    hy_op_call *calls[] = {&b->forward, &b->backward};
+    passes sparse;
+    for (int i = 0; i < 2; i++) {
+        calls[i]->attr.heads.sparse_local = (int32_t)local;
+        calls[i]->attr.heads.sparse_global = (int32_t)number(b, "--sparse-global", 0);
+        calls[i]->workspace = (hy_tensor){0};
+        calls[i]->plan = NULL;
+        HY_TRY(ready(b, calls[i]));
+    }
+    HY_TRY(time_passes(b, &sparse));
+    print_sparse(b, full, sparse);
+    return HY_OK;
+}
+
 static hy_status measure(bench *b) {
-    double forward, backward;
+    int64_t local = number(b, "--sparse-local", 0);
+    passes full;
     HY_TRY(b->backend->stream_create(b->backend, "attention", &b->stream));
     HY_TRY(make_calls(b));
-    HY_TRY(time_call(b, &b->forward, &forward));
-    HY_TRY(time_call(b, &b->backward, &backward));
+    HY_TRY(time_passes(b, &full));
+    print(b, full.forward, full.backward);
+    if (local > 0) HY_TRY(measure_sparse(b, local, full));
     HY_TRY(write_raw(b, "--out", &b->forward.t[HY_ATTENTION_OUT]));
-    HY_TRY(write_raw(b, "--dqkv", &b->backward.t[HY_ATTENTION_BWD_DQKV]));
-    print(b, forward, backward);
-    return HY_OK;
+    return write_raw(b, "--dqkv", &b->backward.t[HY_ATTENTION_BWD_DQKV]);
 }
 
 static hy_attention_choice choice_of(const char *name) {

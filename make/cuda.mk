@@ -49,6 +49,12 @@ CUDA_EXAMPLES := $(patsubst examples/%.cu,$(OUT)/examples/%,$(wildcard examples/
 $(CUDA_EXAMPLES): $(OUT)/examples/%: examples/%.cu $(PUBLIC_HEADERS) $(STATIC_LIB) $(OBJ)/cuda-flags
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D) && $(NVCC) $(filter-out -Isrc,$(NVCC_FLAGS)) -o $@ $< $(STATIC_LIB) $(LIBS)
+
+# Measurements of kernels alone, which they include.
+CUDA_BENCHES := $(patsubst bench/%.cu,$(OUT)/bench/%,$(wildcard bench/*.cu))
+$(CUDA_BENCHES): $(OUT)/bench/%: bench/%.cu $(wildcard src/kernels/cuda/*.cuh) $(OBJ)/cuda-flags
+	$(call say,NVCC,$<)
+	$(Q)mkdir -p $(@D) && $(NVCC) $(NVCC_FLAGS) -o $@ $<
 endif
 
 cuda: $(CUDA_LIB) ## only the CUDA backend (CUDA_ARCHS="89" for one architecture)

@@ -153,7 +153,8 @@ static const blocks_case blocks_cases[] = {
 enum { BLOCKS_CASES = sizeof blocks_cases / sizeof blocks_cases[0] };
 
 /* Gives the sequences blocks of a pool in a random order. The table has no block for positions
- * that a window hides, and what nobody wrote is NaN. */
+ * that a window hides or that lie in the gap of block-sparse attention, and what nobody wrote is
+ * NaN. */
 static inline void put_cache_in_blocks(trial *t, const blocks_case *k, hy_dtype dtype) {
     const heads_case *h = &k->heads;
     int64_t W = (k->most + h->T + k->block - 1) / k->block + 1, pool = h->B * W;
@@ -174,7 +175,11 @@ static inline void put_cache_in_blocks(trial *t, const blocks_case *k, hy_dtype 
         int64_t first = first_of(b, k->most), hidden = h->window ? first - h->window + 1 : 0;
         trial_put(t, HY_ATTENTION_CACHED_FIRST, b, (double)first);
         for (int64_t w = 0; w < W; w++) {
-            bool is_seen = first >= 0 && (w + 1) * k->block > hidden;
+            hy_gap gap = hy_sparse_gap(heads_with.sparse_local, heads_with.sparse_global, 0,
+                                       (int32_t)(first < 0 ? 0 : first));
+            bool is_in_gap =
+                heads_with.sparse_local > 0 && hy_gap_hides(gap, (int32_t)(w * k->block), k->block);
+            bool is_seen = first >= 0 && (w + 1) * k->block > hidden && !is_in_gap;
             int64_t block =
                 (int64_t)hy_rng_permute(h->T, HY_RNG_TEST, (uint64_t)pool, (uint64_t)(b * W + w));
             trial_put(t, HY_ATTENTION_CACHED_BLOCKS, b * W + w, is_seen ? (double)block : -1);

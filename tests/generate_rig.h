@@ -15,6 +15,16 @@ enum { CONTEXT = 600, MOST_HEARD = 640 };
 
 #define PAIRS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
+/* Layers with linear attention, by a list of types as config.json has them. */
+#define LINEAR_OPTIONS(types)                                                                      \
+    "architecture", "qwen3_5_text", "layers", "3", "arch_options",                                 \
+        "{\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": "   \
+        "12, "                                                                                     \
+        "\"linear_value_head_dim\": 10, \"layer_types\": [" types "]}"
+#define SOME_LINEAR LINEAR_OPTIONS("\"linear_attention\", \"full_attention\", \"linear_attention\"")
+#define ALL_LINEAR                                                                                 \
+    LINEAR_OPTIONS("\"linear_attention\", \"linear_attention\", \"linear_attention\"")
+
 static char rig_folder[256];
 
 static inline void set_pairs(hy_config *config, const char *const *pairs) {
@@ -145,6 +155,23 @@ static inline void draw_prompt(uint64_t stream, int32_t count, int32_t *out) {
     for (int32_t i = 0; i < count; i++) {
         out[i] = 1 + (int32_t)hy_rng_below(stream, HY_RNG_TEST, (uint64_t)i, 255);
     }
+}
+
+/* A request that depends on its number only; every third is long, every fourth has a penalty. */
+static inline hy_request numbered(int number, int32_t prompt[CONTEXT]) {
+    int32_t count = number % 3 == 0 ? 250 + 37 * (number % 7) : 3 + 11 * (number % 5);
+    draw_prompt(40 + (uint64_t)number % 4, count, prompt); /* some prompts begin alike */
+    prompt[count - 1] = 1 + number;
+    return (hy_request){.tokens = prompt,
+                        .token_count = (size_t)count,
+                        .max_tokens = 10 + 5 * (number % 6),
+                        .temperature = number % 5 ? 0.8 : 0,
+                        .top_p = number % 2 ? 0.9 : 0,
+                        .top_k = number % 7 == 2 ? 40 : 0,
+                        .min_p = number % 7 == 3 ? 0.01 : 0,
+                        .repetition_penalty = number % 4 == 1 ? 1.3 : 0,
+                        .seed = (uint64_t)number,
+                        .ignores_end = number % 2};
 }
 
 static inline void check_same(const heard *a, const heard *b) {

@@ -19,6 +19,8 @@ static struct {
     bool has_query;
     float softcap; /* attention */
     bool has_sinks;
+    int32_t sparse_local, sparse_global;
+    int32_t document; /* mean tokens of one; 0: 20 */
 } heads_with;
 static inline void clear_options(void) { memset(&heads_with, 0, sizeof heads_with); }
 
@@ -39,6 +41,8 @@ static inline void set_heads(trial *t, const heads_case *h) {
     t->call.attr.heads.norm_offset = heads_with.norm_offset;
     t->call.attr.heads.rotary = heads_with.rotary;
     t->call.attr.heads.softcap = heads_with.softcap;
+    t->call.attr.heads.sparse_local = heads_with.sparse_local;
+    t->call.attr.heads.sparse_global = heads_with.sparse_global;
 }
 
 static inline trial head_norm_trial(const heads_case *h, int mixture) {
@@ -128,14 +132,15 @@ static inline void check_rope_back(trial *t, const double *before, call_runner r
                         2 * tolerance_of(t->call.t[HY_ROPE_QKV].dtype));
 }
 
-/* Documents of 1 to some 60 tokens. */
+/* Documents of 1 to some 60 tokens, or of another mean. */
 static inline void put_doc_starts(trial *t, int at, const heads_case *h) {
     if (!h->has_doc_starts) return;
     trial_tensor(t, at, HY_I32, 0, rows_of(h));
     for (int32_t b = 0; b < h->B; b++) {
         int32_t start = 0;
         for (int32_t i = 0; i < h->T; i++) {
-            if (roll(&t->dice, 0, 20) == 0) start = i;
+            int64_t last = heads_with.document > 0 ? heads_with.document : 20;
+            if (roll(&t->dice, 0, last) == 0) start = i;
             trial_put(t, at, (int64_t)b * h->T + i, start);
         }
     }

@@ -237,19 +237,26 @@ static inline double reference_score(const hy_op_call *c, double dot) {
     return cap > 0 ? cap * tanh(score / cap) : score;
 }
 
+/* Whether query i, of the document that begins at `document`, sees key j. */
+static inline bool reference_sees(const hy_op_call *c, int64_t document, int64_t i, int64_t j) {
+    const hy_heads_attr *a = &c->attr.heads;
+    if (j > i || j < document) return false;
+    if (a->window > 0) return i - j < a->window;
+    int64_t block = (i - document) / 64, of_key = (j - document) / 64;
+    return a->sparse_local == 0 || of_key < a->sparse_global || block - of_key < a->sparse_local;
+}
+
 /* Weights of query i of head h over keys 0..i, and their log-sum-exp; sinks may be NULL. */
 static inline double reference_weights(const hy_op_call *c, const double *qkv,
                                        const int32_t *doc_starts, const double *sinks, int64_t b,
                                        int64_t h, int64_t i, double *p) {
     int64_t T = c->attr.heads.seq, H = c->attr.heads.heads, K = c->attr.heads.kv_heads;
     int64_t D = c->attr.heads.head_dim, P = (H + 2 * K) * D, kv = h / (H / K);
-    int64_t window = c->attr.heads.window;
     const double *q = qkv + (b * T + i) * P + h * D;
     double highest = sinks ? sinks[h] : -INFINITY, sum = 0;
     for (int64_t j = 0; j <= i; j++) {
         const double *k = qkv + (b * T + j) * P + (H + kv) * D;
-        bool is_seen =
-            (window <= 0 || j > i - window) && (!doc_starts || j >= doc_starts[b * T + i]);
+        bool is_seen = reference_sees(c, doc_starts ? doc_starts[b * T + i] : 0, i, j);
         double score = 0;
         for (int64_t d = 0; d < D; d++) score += q[d] * k[d];
         p[j] = is_seen ? reference_score(c, score) : -INFINITY;
@@ -302,24 +309,26 @@ static inline int64_t reference_cached_place(const hy_op_call *c, int64_t n) {
 /* The output of one head of row n. */
 static inline void reference_cached_head(const hy_op_call *c, int64_t n, int64_t h) {
     int64_t H = c->attr.heads.heads, K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
-    int64_t b = n / c->attr.heads.seq, kv = h / (H / K), window = c->attr.heads.window;
-    int64_t end = reference_cached_place(c, n) + 1;
-    int64_t begin = window > 0 && end > window ? end - window : 0;
+    int64_t b = n / c->attr.heads.seq, kv = h / (H / K), end = reference_cached_place(c, n) + 1;
     const double *q = reference_data(c, HY_ATTENTION_CACHED_QKV) + n * (H + 2 * K) * D + h * D;
     const double *sinks = reference_data(c, HY_ATTENTION_CACHED_SINKS);
     double *out = reference_data(c, HY_ATTENTION_CACHED_OUT) + (n * H + h) * D;
     double highest = sinks ? sinks[h] : -INFINITY, sum = 0;
     double *p = calloc((size_t)end, sizeof *p);
-    for (int64_t j = begin; j < end; j++) {
+    for (int64_t j = 0; j < end; j++) {
+        p[j] = -INFINITY;
+        if (!reference_sees(c, 0, end - 1, j)) continue;
         const double *k = reference_cached(c, b, j) + kv * D;
-        for (int64_t d = 0; d < D; d++) p[j] += q[d] * k[d];
-        p[j] = reference_score(c, p[j]);
+        double dot = 0;
+        for (int64_t d = 0; d < D; d++) dot += q[d] * k[d];
+        p[j] = reference_score(c, dot);
         highest = fmax(highest, p[j]);
     }
-    for (int64_t j = begin; j < end; j++) sum += p[j] = exp(p[j] - highest);
+    for (int64_t j = 0; j < end; j++) sum += p[j] = exp(p[j] - highest);
     if (sinks) sum += exp(sinks[h] - highest);
     for (int64_t d = 0; d < D; d++) out[d] = 0;
-    for (int64_t j = begin; j < end; j++) {
+    for (int64_t j = 0; j < end; j++) {
+        if (!reference_sees(c, 0, end - 1, j)) continue;
         const double *v = reference_cached(c, b, j) + (K + kv) * D;
         for (int64_t d = 0; d < D; d++) out[d] += p[j] / sum * v[d];
     }

@@ -7,7 +7,7 @@
 static inline double reference_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 /* Whether row n sees row m, which may be of another sequence or not exist. */
-static inline bool reference_sees(const hy_tensor *doc_starts, int64_t T, int64_t n, int64_t m) {
+static inline bool reference_reaches(const hy_tensor *doc_starts, int64_t T, int64_t n, int64_t m) {
     int64_t start = doc_starts->data ? ((const int32_t *)doc_starts->data)[n] : 0;
     return m >= 0 && m / T == n / T && m % T >= start;
 }
@@ -20,7 +20,7 @@ static inline double reference_conv_sum(const hy_op_call *c, int x, int doc_star
     double z = 0;
     for (int64_t j = 0; j < J; j++) {
         int64_t m = n - J + 1 + j;
-        if (!reference_sees(&c->t[doc_starts], c->attr.conv.seq, n, m)) continue;
+        if (!reference_reaches(&c->t[doc_starts], c->attr.conv.seq, n, m)) continue;
         z += reference_data(c, x + 1)[column * J + j] * reference_data(c, x)[m * C + column];
     }
     return z;
@@ -49,7 +49,7 @@ static inline void reference_conv_bwd(const hy_op_call *c) {
         double dz = reference_data(c, HY_CONV_BWD_DY)[i] * part * (1 + z * (1 - part));
         for (int64_t j = 0; j < J; j++) {
             int64_t m = n - J + 1 + j;
-            if (!reference_sees(starts, c->attr.conv.seq, n, m)) continue;
+            if (!reference_reaches(starts, c->attr.conv.seq, n, m)) continue;
             dx[m * C + column] += dz * reference_data(c, HY_CONV_BWD_WEIGHT)[column * J + j];
             sums[column * J + j] += dz * reference_data(c, HY_CONV_BWD_X)[m * C + column];
         }
@@ -85,10 +85,10 @@ static inline void reference_conv_cached(const hy_op_call *c) {
 /* ---- the gated delta rule -------------------------------------------------------------------- */
 
 /* One token of one head, and gradients of what is named alike. */
-typedef struct reference_token {
+typedef struct reference_delta_token {
     double q[HY_DELTA_DIM_MAX], k[HY_DELTA_DIM_MAX], v[HY_DELTA_DIM_MAX];
     double decay, strength;
-} reference_token;
+} reference_delta_token;
 
 /* x / |x|, and the gradient of x from that of x / |x|. */
 static inline void reference_unit(const double *x, int64_t n, double *unit) {
@@ -129,7 +129,7 @@ static inline double reference_log_decay(const hy_op_call *c, int qkv, int64_t r
 }
 
 static inline void reference_read_token(const hy_op_call *c, int qkv, int64_t row, int64_t head,
-                                        reference_token *t) {
+                                        reference_delta_token *t) {
     const hy_delta_attr *a = &c->attr.delta;
     const double *x = reference_data(c, qkv);
     reference_places at = reference_delta_places(a, row, head);
@@ -142,7 +142,7 @@ static inline void reference_read_token(const hy_op_call *c, int qkv, int64_t ro
 }
 
 /* `after` may be `before`; out may be NULL. */
-static inline void reference_delta_step(const hy_delta_attr *a, const reference_token *t,
+static inline void reference_delta_step(const hy_delta_attr *a, const reference_delta_token *t,
                                         const double *before, double *after, double *out) {
     int64_t Dk = a->key_dim, Dv = a->value_dim;
     for (int64_t j = 0; j < Dv; j++) {
@@ -158,14 +158,14 @@ static inline void reference_delta_step(const hy_delta_attr *a, const reference_
 }
 
 static inline bool reference_begins(const hy_tensor *doc_starts, int64_t T, int64_t n) {
-    return !reference_sees(doc_starts, T, n, n - 1);
+    return !reference_reaches(doc_starts, T, n, n - 1);
 }
 
 static inline void reference_delta(const hy_op_call *c) {
     const hy_delta_attr *a = &c->attr.delta;
     int64_t states = (int64_t)a->key_dim * a->value_dim, rows = (int64_t)a->batch * a->seq;
     double *state = calloc((size_t)states, sizeof *state);
-    reference_token token;
+    reference_delta_token token;
     for (int64_t head = 0; head < a->heads; head++) {
         for (int64_t n = 0; n < rows; n++) {
             if (reference_begins(&c->t[HY_DELTA_DOC_STARTS], a->seq, n)) {
@@ -185,7 +185,7 @@ static inline void reference_delta_cached(const hy_op_call *c) {
     const int32_t *first = c->t[HY_DELTA_CACHED_FIRST].data,
                   *slots = c->t[HY_DELTA_CACHED_SLOTS].data;
     int64_t states = (int64_t)a->key_dim * a->value_dim;
-    reference_token token;
+    reference_delta_token token;
     for (int64_t i = 0; i < (int64_t)a->batch * a->heads; i++) {
         int64_t b = i / a->heads, head = i % a->heads;
         if (first[b] < 0) continue;
@@ -202,9 +202,10 @@ static inline void reference_delta_cached(const hy_op_call *c) {
 }
 
 /* Back through one token: *d gets its gradients, `gradient` becomes that of the state before. */
-static inline void reference_delta_back(const hy_delta_attr *a, const reference_token *t,
+static inline void reference_delta_back(const hy_delta_attr *a, const reference_delta_token *t,
                                         const double *before, const double *after,
-                                        const double *dout, double *gradient, reference_token *d) {
+                                        const double *dout, double *gradient,
+                                        reference_delta_token *d) {
     int64_t Dk = a->key_dim, Dv = a->value_dim;
     memset(d, 0, sizeof *d);
     for (int64_t j = 0; j < Dv; j++) {
@@ -230,7 +231,7 @@ static inline void reference_delta_back(const hy_delta_attr *a, const reference_
 
 /* Adds the gradients of a token to those of the tensors; sums: of a_log and dt_bias. */
 static inline void reference_write_token(const hy_op_call *c, int64_t row, int64_t head,
-                                         const reference_token *t, reference_token *d,
+                                         const reference_delta_token *t, reference_delta_token *d,
                                          double *sums) {
     const hy_delta_attr *a = &c->attr.delta;
     const double *x = reference_data(c, HY_DELTA_BWD_QKV);
@@ -257,7 +258,7 @@ static inline void reference_delta_bwd(const hy_op_call *c) {
     double *sums = calloc((size_t)(2 * a->heads), sizeof *sums);
     double *zeros = calloc((size_t)states, sizeof *zeros);
     const hy_tensor *starts = &c->t[HY_DELTA_BWD_DOC_STARTS];
-    reference_token token, d;
+    reference_delta_token token, d;
     memset(c->t[HY_DELTA_BWD_DQKV].data, 0, hy_tensor_bytes(&c->t[HY_DELTA_BWD_DQKV]));
     for (int64_t i = 0; i < (int64_t)a->batch * a->heads; i++) {
         int64_t head = i % a->heads, row = i / a->heads * T;

@@ -18,7 +18,7 @@ enum { LONG = 1300, GROWN = 1024 }; /* contexts and longest chunks where chunks 
 enum { SNAPSHOTS = 3 };
 
 /* LINEAR: linear attention in two of three layers; STATES: in all. */
-enum { GPT2, LLAMA, QWEN3, LINEAR, STATES, WINDOW, MIXED, CAPPED, SHAPES };
+enum { GPT2, LLAMA, QWEN3, LINEAR, STATES, WINDOW, MIXED, CAPPED, SPARSE, SHAPES };
 
 static hy_shape shape_of(int kind) {
     hy_shape s = {.layers = 3,
@@ -48,7 +48,8 @@ static hy_shape shape_of(int kind) {
         strcpy(s.more.linear.layers, kind == LINEAR ? "lfl" : "l");
         return s;
     }
-    if (kind >= WINDOW) s.sliding_window = 37;
+    if (kind == SPARSE) s.sparse_local = 2, s.sparse_global = 1;
+    if (kind >= WINDOW && kind < SPARSE) s.sliding_window = 37;
     if (kind >= MIXED) strcpy(s.sliding_layers, "fs");
     if (kind == CAPPED) s.more.attention_softcap = s.more.logit_softcap = 5;
     if (kind == CAPPED) s.more.logit_divisor = 2, s.more.rope.local_theta = 100;

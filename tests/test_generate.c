@@ -11,15 +11,6 @@ enum { PLAIN, LEARNED, MIXED, WINDOW, LINEAR, STATES, ADAPTED, NF4, LINEAR_NF4, 
 static const char *const names[MODELS] = {"plain",  "learned", "mixed", "window",    "linear",
                                           "states", "adapted", "nf4",   "linear-nf4"};
 
-#define LINEAR_OPTIONS(types)                                                                      \
-    "architecture", "qwen3_5_text", "layers", "3", "arch_options",                                 \
-        "{\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": "   \
-        "12, "                                                                                     \
-        "\"linear_value_head_dim\": 10, \"layer_types\": [" types "]}"
-#define SOME_LINEAR LINEAR_OPTIONS("\"linear_attention\", \"full_attention\", \"linear_attention\"")
-#define ALL_LINEAR                                                                                 \
-    LINEAR_OPTIONS("\"linear_attention\", \"linear_attention\", \"linear_attention\"")
-
 static void make_models(void) {
     temp_folder(rig_folder);
     make_run("plain", NULL);
@@ -109,23 +100,6 @@ START_TEST(log_probabilities_of_a_prompt_are_those_of_an_evaluation) {
 END_TEST
 
 /* ---- alone and among others ------------------------------------------------------------------ */
-
-/* A request that depends on its number only; every third is long, every fourth has a penalty. */
-static hy_request numbered(int number, int32_t prompt[CONTEXT]) {
-    int32_t count = number % 3 == 0 ? 250 + 37 * (number % 7) : 3 + 11 * (number % 5);
-    draw_prompt(40 + (uint64_t)number % 4, count, prompt); /* some prompts begin alike */
-    prompt[count - 1] = 1 + number;
-    return (hy_request){.tokens = prompt,
-                        .token_count = (size_t)count,
-                        .max_tokens = 10 + 5 * (number % 6),
-                        .temperature = number % 5 ? 0.8 : 0,
-                        .top_p = number % 2 ? 0.9 : 0,
-                        .top_k = number % 7 == 2 ? 40 : 0,
-                        .min_p = number % 7 == 3 ? 0.01 : 0,
-                        .repetition_penalty = number % 4 == 1 ? 1.3 : 0,
-                        .seed = (uint64_t)number,
-                        .ignores_end = number % 2};
-}
 
 static void run_alone(const char *name, int number, const char *const *pairs, heard *h) {
     hy_generator *g = open_run(name, pairs, (hy_generator_options){.streams = 3});

@@ -291,13 +291,35 @@ START_TEST(operations_are_counted) {
     ck_assert_double_eq(hy_op_flops(&attention), 2.0 * 2 * 2 * 3 * 5 * 10);
     attention.attr.heads.window = 2;
     ck_assert_double_eq(hy_op_flops(&attention), 2.0 * 2 * 2 * 3 * 5 * 7);
-    ck_assert_int_eq(hy_attention_pairs(4, 9), 10);
+    attention.attr.heads.window = 9;
+    ck_assert_int_eq(hy_attention_pairs(&attention.attr.heads, 4), 10);
     hy_op_call cached = attention;
     cached.kind = HY_OP_ATTENTION_CACHED;
     cached.attr.heads.window = 0;
     cached.t[HY_ATTENTION_CACHED_CACHE] = (hy_tensor){.shape = {9, 8, 30}, .ndim = 3};
     cached.t[HY_ATTENTION_CACHED_BLOCKS] = hy_tensor_2d(&call, HY_I32, 2, 2); /* 16 positions */
     ck_assert_double_eq(hy_op_flops(&cached), 4.0 * 2 * 3 * 5 * (13 + 14 + 15 + 16));
+}
+END_TEST
+
+/* The delta rule as its plain recurrence, whatever a backend does. */
+START_TEST(operations_of_gated_delta_layers_are_counted) {
+    hy_op_call delta = {.kind = HY_OP_DELTA};
+    delta.attr.delta = (hy_delta_attr){
+        .batch = 2, .seq = 9, .key_heads = 1, .heads = 3, .key_dim = 4, .value_dim = 5};
+    ck_assert_double_eq(hy_op_flops(&delta), 7.0 * 2 * 9 * 3 * 4 * 5);
+    delta.kind = HY_OP_DELTA_CACHED;
+    ck_assert_double_eq(hy_op_flops(&delta), 7.0 * 2 * 9 * 3 * 4 * 5);
+    delta.kind = HY_OP_DELTA_BWD;
+    ck_assert_double_eq(hy_op_flops(&delta), 20.0 * 2 * 9 * 3 * 4 * 5);
+    hy_op_call conv = {.kind = HY_OP_CONV};
+    conv.t[HY_CONV_X] = hy_tensor_2d(some, HY_F32, 7, 10);
+    conv.t[HY_CONV_WEIGHT] = hy_tensor_2d(some, HY_F32, 10, 4);
+    ck_assert_double_eq(hy_op_flops(&conv), 7.0 * 10 * (2 * 4 + 6));
+    hy_op_call back = {.kind = HY_OP_CONV_BWD};
+    back.t[HY_CONV_BWD_DY] = conv.t[HY_CONV_X];
+    back.t[HY_CONV_BWD_WEIGHT] = conv.t[HY_CONV_WEIGHT];
+    ck_assert_double_eq(hy_op_flops(&back), 7.0 * 10 * (6 * 4 + 8));
 }
 END_TEST
 
@@ -319,6 +341,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, leading_dimensions_may_be_split);
     tcase_add_test(all, every_op_has_a_name_and_names_for_its_tensors);
     tcase_add_test(all, operations_are_counted);
+    tcase_add_test(all, operations_of_gated_delta_layers_are_counted);
     suite_add_tcase(suite, all);
     return suite;
 }

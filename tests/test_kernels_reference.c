@@ -3,7 +3,7 @@
  *
  * The scalar is L = sum(dy * out) with random dy. Each input element is moved both ways by a small
  * step; in double precision the quotient is good to about nine digits. */
-#include "kernel_rig.h"
+#include "delta_calls.h"
 
 #define STEP 1e-5
 
@@ -184,6 +184,92 @@ START_TEST(attention_backward) {
 }
 END_TEST
 
+/* Two calls of a pair on the same numbers; what the forward call leaves is not rounded. */
+static void run_pair(trial *f, trial *b) {
+    f->exact.attr = f->call.attr;
+    b->exact.attr = b->call.attr;
+    reference_run(&f->exact);
+    reference_run(&b->exact);
+}
+
+START_TEST(convolution_backward) {
+    static const conv_case cases[] = {{2, 9, 3, 4, true}, {1, 2, 4, 8, false}, {3, 5, 2, 2, true}};
+    for (int i = 0; i < 3; i++) {
+        trial f = conv_trial(&cases[i], 0), b = conv_bwd_trial(&cases[i], 0, true);
+        run_pair(&f, &b);
+        const double *dy = b.exact.t[HY_CONV_BWD_DY].data;
+        check_gradient(&b.exact, HY_CONV_BWD_DX, &f.exact, HY_CONV_X, HY_CONV_Y, dy);
+        check_gradient(&b.exact, HY_CONV_BWD_DWEIGHT, &f.exact, HY_CONV_WEIGHT, HY_CONV_Y, dy);
+        trial_end(&f);
+        trial_end(&b);
+    }
+}
+END_TEST
+
+START_TEST(delta_rule_backward) {
+    static const delta_case cases[] = {
+        {2, 19, 1, 2, 5, 3, true, 0}, {1, 12, 2, 2, 4, 6, false, -4}, {1, 7, 1, 3, 1, 1, true, 2}};
+    for (int i = 0; i < 3; i++) {
+        trial f = delta_trial(&cases[i], 0), b = delta_bwd_trial(&cases[i], 0, true);
+        static const int pairs[][2] = {{HY_DELTA_BWD_DQKV, HY_DELTA_QKV},
+                                       {HY_DELTA_BWD_DGATES, HY_DELTA_GATES},
+                                       {HY_DELTA_BWD_DA_LOG, HY_DELTA_A_LOG},
+                                       {HY_DELTA_BWD_DDT_BIAS, HY_DELTA_DT_BIAS}};
+        run_pair(&f, &b);
+        for (int k = 0; k < 4; k++) {
+            check_gradient(&b.exact, pairs[k][0], &f.exact, pairs[k][1], HY_DELTA_OUT,
+                           b.exact.t[HY_DELTA_BWD_DOUT].data);
+        }
+        trial_end(&f);
+        trial_end(&b);
+    }
+}
+END_TEST
+
+/* The reference's statistics in full precision; elements that no gradient belongs to are 0. */
+static void share_exactly(trial *b, int statistics, const trial *f, int of, int gradient) {
+    hy_tensor *to = &b->exact.t[statistics], *cleared = &b->exact.t[gradient];
+    if (to->data) memcpy(to->data, f->exact.t[of].data, hy_tensor_bytes(to));
+    memset(cleared->data, 0, hy_tensor_bytes(cleared));
+}
+
+START_TEST(gate_backward) {
+    static const gate_case cases[] = {{3, 40, 2, 6, 5, 11, false}, {4, 40, 3, 7, 2, 9, true}};
+    for (int i = 0; i < 2; i++) {
+        trial f = gate_trial(&cases[i], 0), b = gate_bwd_trial(&cases[i], 0, true);
+        run_pair(&f, &b);
+        share_exactly(&b, HY_GATE_BWD_RSTD, &f, HY_GATE_RSTD, HY_GATE_BWD_DGATE);
+        reference_run(&b.exact);
+        const double *dy = b.exact.t[HY_GATE_BWD_DY].data;
+        check_gradient(&b.exact, HY_GATE_BWD_DX, &f.exact, HY_GATE_X, HY_GATE_Y, dy);
+        check_gradient(&b.exact, HY_GATE_BWD_DGATE, &f.exact, HY_GATE_GATE, HY_GATE_Y, dy);
+        if (i > 0) {
+            check_gradient(&b.exact, HY_GATE_BWD_DWEIGHT, &f.exact, HY_GATE_WEIGHT, HY_GATE_Y, dy);
+        }
+        trial_end(&f);
+        trial_end(&b);
+    }
+}
+END_TEST
+
+START_TEST(head_norm_backward_with_gates) {
+    gated_norm_case k = {5, 4, 2, 6};
+    trial f = gated_norm_trial(&k, 0), b = gated_norm_bwd_trial(&k, 0);
+    run_pair(&f, &b);
+    share_exactly(&b, HY_HEAD_NORM_BWD_RSTD, &f, HY_HEAD_NORM_RSTD, HY_HEAD_NORM_BWD_DQKV);
+    reference_run(&b.exact);
+    const double *dout = b.exact.t[HY_HEAD_NORM_BWD_DOUT].data;
+    check_gradient(&b.exact, HY_HEAD_NORM_BWD_DQKV, &f.exact, HY_HEAD_NORM_QKV, HY_HEAD_NORM_OUT,
+                   dout);
+    check_gradient(&b.exact, HY_HEAD_NORM_BWD_DWQ, &f.exact, HY_HEAD_NORM_WQ, HY_HEAD_NORM_OUT,
+                   dout);
+    check_gradient(&b.exact, HY_HEAD_NORM_BWD_DWK, &f.exact, HY_HEAD_NORM_WK, HY_HEAD_NORM_OUT,
+                   dout);
+    trial_end(&f);
+    trial_end(&b);
+}
+END_TEST
+
 START_TEST(activations_backward) {
     for (int i = 0; i < 2 * HY_ACT_COUNT; i++) {
         bool is_swiglu = i % 2;
@@ -300,6 +386,10 @@ static Suite *make_suite(void) {
     tcase_add_test(all, norm_backward);
     tcase_add_test(all, head_norm_backward);
     tcase_add_test(all, attention_backward);
+    tcase_add_test(all, convolution_backward);
+    tcase_add_test(all, delta_rule_backward);
+    tcase_add_test(all, gate_backward);
+    tcase_add_test(all, head_norm_backward_with_gates);
     tcase_add_test(all, activations_backward);
     tcase_add_test(all, embedding_backward);
     tcase_add_test(all, cross_entropy_gradient);

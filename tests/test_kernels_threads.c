@@ -2,6 +2,7 @@
  *
  * Every op runs with 1, 2, 3 and 8 threads on shapes that give it many tasks, in fp32 and bf16, and
  * again on the same backend. All tensors of the call are compared byte for byte. */
+#include "delta_calls.h"
 #include "kernels/cpu/blas.h"
 #include "optimizer_checks.h"
 
@@ -56,8 +57,27 @@ static void same_with_any_threads(trial *t) {
     trial_end(t);
 }
 
+/* Of the ops of gated delta layers; fewer sequences times key heads than threads. */
+static trial delta_layer_trial(hy_op_kind kind, hy_dtype dtype) {
+    static const conv_case conv = {B, T, 300, 4, true};
+    static const delta_case delta = {B, T, 3, 6, 20, 70, true, 0};
+    static const gate_case gate = {N, 700, 6, 40, 8, 100, true};
+    int mixture = dtype == HY_F32 ? 0 : 1;
+    switch (kind) {
+    case HY_OP_CONV: return conv_trial(&conv, mixture);
+    case HY_OP_CONV_BWD: return conv_bwd_trial(&conv, mixture, true);
+    case HY_OP_CONV_CACHED: return conv_cached_trial(&conv, mixture);
+    case HY_OP_DELTA: return delta_trial(&delta, mixture);
+    case HY_OP_DELTA_BWD: return delta_bwd_trial(&delta, mixture, true);
+    case HY_OP_DELTA_CACHED: return delta_cached_trial(&delta, mixture);
+    case HY_OP_GATE: return gate_trial(&gate, mixture);
+    default: return gate_bwd_trial(&gate, mixture, true);
+    }
+}
+
 /* A call of each kind with numbers in all its tensors; what is only written is random before. */
 static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
+    if (kind >= HY_OP_CONV && kind <= HY_OP_GATE_BWD) return delta_layer_trial(kind, dtype);
     trial t = trial_begin(kind, (uint64_t)kind);
     hy_op_attr *attr = &t.call.attr;
     enum { H = 6, K = 2, D = 20, P = (H + 2 * K) * D };

@@ -46,6 +46,7 @@ typedef enum hy_fp8_choice { HY_FP8_AUTO, HY_FP8_ALL } hy_fp8_choice;
 typedef enum hy_norm_choice { HY_LAYERNORM, HY_RMSNORM } hy_norm_choice;
 typedef enum hy_positions { HY_POSITIONS_LEARNED, HY_POSITIONS_ROPE } hy_positions;
 typedef enum hy_activation { HY_ACTIVATION_GELU, HY_ACTIVATION_SWIGLU } hy_activation;
+typedef enum hy_attention_type { HY_FULL_ATTENTION, HY_SPARSE_ATTENTION } hy_attention_type;
 typedef enum hy_bias_in { HY_BIAS_IN_ALL, HY_BIAS_IN_ATTENTION, HY_BIAS_IN_MLP } hy_bias_in;
 
 /* A hy_optimizer_id with two flags in higher bits. */

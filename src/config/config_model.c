@@ -24,6 +24,8 @@
 static bool is_sent(const char *key, const hy_shape *shape) {
     static const char scaling[] = " shape.rope_factor shape.rope_original_context ";
     static const char llama3[] = " shape.rope_low_freq shape.rope_high_freq ";
+    static const char own[] = " shape.attention_type shape.sparse_local shape.sparse_global ";
+    if (hy_word_is_in(own, key)) return false; /* no such files */
     if (!strcmp(key, "shape.rope_theta")) return shape->has_rope;
     if (hy_word_is_in(scaling, key)) return shape->rope_scaling != HY_ROPE_UNSCALED;
     if (hy_word_is_in(llama3, key)) return shape->rope_scaling == HY_ROPE_SCALED_LLAMA3;

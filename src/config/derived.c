@@ -79,9 +79,13 @@ hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
     EACH_SHAPE_FIELD(FROM_SETTINGS); /* again: the settings of rope win over its options */
     if (strcmp(s->shape.sliding_layers, "all") != 0)
         snprintf(out->sliding_layers, sizeof out->sliding_layers, "%s", s->shape.sliding_layers);
+    if (s->shape.attention_type == HY_SPARSE_ATTENTION) {
+        out->sparse_local = (int32_t)s->shape.sparse_local;
+        out->sparse_global = (int32_t)s->shape.sparse_global;
+    }
     HY_TRY(hy_shape_complete(out));
     /* A window may be added to a loaded model; then the export uses another architecture. */
-    if (arch != HY_ARCH_NONE && hy_family_of(arch)->needs_name) HY_TRY(hy_arch_check(out));
+    if (arch != HY_ARCH_NONE && hy_family_of(arch)->needs_name) HY_TRY(hy_arch_check_family(out));
     bool is_other = arch != HY_ARCH_NONE && out->arch != arch;
     HY_FAIL_IF(is_other && !out->sliding_window, HY_ERR_INPUT,
                "shape.architecture = %s does not support this shape; %s%s",

@@ -300,7 +300,6 @@ static const struct {
     {"full_finetuning", "all weights are trained unless --lora, --qlora or --train is set"},
     {"*trainable_layers", "use --train last:N"},
     {"unfrozen_parameters", "use --train with names of parameters"},
-    {"attention_type", "attention never stores its matrix; --sliding-window sets a window"},
     {"*_attention",
      "attention never stores its matrix; --attention chooses between our kernels and cuDNN"},
     {"attn_implementation",

@@ -216,9 +216,23 @@ static const hy_setting table[] = {
              "before it.")},
     {TEXT(
         shape.sliding_layers, "--sliding-layers", "all, or letters s and f", "all",
-        "Layers that use the window: all, or a pattern such as ssf, one letter per layer and "
-        "repeated. s: sliding window, f: full attention. With --architecture, a new model of Gemma "
-        "or OLMo 3 has its family's pattern unless you set it.")},
+        "Layers that use the window, or block-sparse attention: all, or a pattern such as ssf, one "
+        "letter per layer and repeated. s: these layers, f: full attention. With --architecture, a "
+        "new model of Gemma or OLMo 3 has its family's pattern unless you set it.")},
+    {CHOICE(
+        shape.attention_type, "--attention-type", "full",
+        "full: tokens attend to all before them, or to those in the window. sparse: to local and "
+        "global blocks of 64 tokens of their document (the two settings below), so that the cost "
+        "grows with the length, not with its square. Transformers has no such models: the run "
+        "keeps checkpoints, but writes no model folder.",
+        "full", HY_FULL_ATTENTION, "sparse", HY_SPARSE_ATTENTION)},
+    {INTEGER(
+        shape.sparse_local, "--sparse-local", 1, 262144, "4",
+        "Sparse attention: a token sees its own block of 64 tokens, up to itself, and the blocks "
+        "before it; this many together.")},
+    {INTEGER(
+        shape.sparse_global, "--sparse-global", 0, 262144, "1",
+        "Sparse attention: a token also sees this many blocks at the beginning of its document.")},
     {NUMBER(
         shape.init_std, "--init-std", 0, 10, "0.02",
         "Standard deviation of the initial weights; that of the output matrices of attention and "

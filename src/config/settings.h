@@ -75,8 +75,10 @@ typedef struct hy_settings {
         int64_t rope_original_context;
         int64_t sliding_window;                     /* 0: none */
         char sliding_layers[HY_SLIDING_LAYERS_MAX]; /* all, or a pattern of s and f */
-        hy_arch architecture;                       /* HY_ARCH_NONE: auto */
-        char arch_options[HY_VALUE_MAX];            /* of the architecture, as JSON; "": none */
+        hy_attention_type attention_type;
+        int64_t sparse_local, sparse_global; /* blocks of 64 tokens */
+        hy_arch architecture;                /* HY_ARCH_NONE: auto */
+        char arch_options[HY_VALUE_MAX];     /* of the architecture, as JSON; "": none */
         double init_std;
     } shape;
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "kernels/attention_layout.h"
+#include "kernels/delta_layout.h"
 #include "kernels/ops.h"
 
 #define FIRST_WITH_TILES 80 /* first capability with the fast attention kernels */
@@ -75,6 +76,23 @@ static size_t to_unit_workspace(const hy_op_call *call) {
     return (size_t)(hy_tensor_height(x) * (stripes < 128 ? stripes : 128)) * sizeof(double);
 }
 
+/* Sums for the weights of each run of 128 rows. */
+static size_t conv_bwd_workspace(const hy_op_call *call) {
+    const hy_tensor *t = call->t;
+    int64_t T = call->attr.conv.seq, sequences = hy_tensor_height(&t[HY_CONV_BWD_X]) / T;
+    if (!t[HY_CONV_BWD_DWEIGHT].data) return 0;
+    return rounded(sequences * ceil_div(T, 128) * hy_tensor_count(&t[HY_CONV_BWD_WEIGHT]) * 4);
+}
+
+/* Sums for the weight of each block of eight heads, at most 1056. */
+static size_t gate_bwd_workspace(const hy_op_call *call) {
+    const hy_tensor *t = call->t;
+    int64_t D = call->attr.gate.head_dim;
+    int64_t blocks = ceil_div(hy_tensor_count(&t[HY_GATE_BWD_X]) / D, 8);
+    if (!t[HY_GATE_BWD_DWEIGHT].data) return 0;
+    return rounded((blocks < 1056 ? blocks : 1056) * D * 4);
+}
+
 /* For sums over rows, each active block has a row of partial sums. */
 static size_t card_workspace(hy_backend *b, const hy_op_call *call) {
     const hy_card *card = card_of(b);
@@ -93,6 +111,11 @@ static size_t card_workspace(hy_backend *b, const hy_op_call *call) {
                          .bytes
                    : (size_t)a->batch * (size_t)a->seq * (size_t)a->heads * sizeof(float);
     }
+    case HY_OP_CONV_BWD: return conv_bwd_workspace(call);
+    case HY_OP_DELTA:
+    case HY_OP_DELTA_BWD:
+    case HY_OP_DELTA_CACHED: return hy_delta_layout_of(call, card->capability).bytes;
+    case HY_OP_GATE_BWD: return gate_bwd_workspace(call);
     case HY_OP_EMBED_BWD: return embed_bwd_workspace(call);
     case HY_OP_NORM_BWD: return rounded(processors * 4 * hy_tensor_width(&t[HY_NORM_BWD_DY]) * 4);
     case HY_OP_HEAD_NORM_BWD: {

@@ -15,6 +15,7 @@
 #include "kernels/fp8.h"
 #include "kernels/preference.h"
 #include "kernels/sampling.h"
+#include "kernels/sparse.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -82,7 +83,8 @@ typedef enum hy_op_kind {
     /* Causal attention on packed qkv; stores only the log-sum-exp. doc_starts has for each token
      * the position in its sequence where its document begins; the token does not see earlier
      * ones. A score is scale q k, or with softcap c: c tanh(scale q k / c). exp(sinks[h]) is added
-     * to the sum of weights of each row of head h, and so to lse; it has no value (gpt-oss). */
+     * to the sum of weights of each row of head h, and so to lse; it has no value (gpt-oss). With
+     * sparse_local a token sees some blocks of its document only (sparse.h). */
     HY_OP_ATTENTION,     /* qkv (N,(H+2K)D)  doc_starts (N) i32?  out (N,H D)  lse (B,H,T) fp32
                         sinks (H)? */
     HY_OP_ATTENTION_BWD, /* dout  qkv  doc_starts?  out  lse  dqkv (N,(H+2K)D)  sinks?
@@ -515,7 +517,15 @@ typedef struct hy_heads_attr {
     float softcap;     /* attention; 0: none */
     float norm_offset; /* head norm: added to the weights */
     bool has_gates;    /* head norm: each q head is followed by its gate */
+    /* attention: blocks of sparse.h; local 0: all keys. Only without a window. */
+    int32_t sparse_local, sparse_global;
 } hy_heads_attr;
+
+/* Whether a sequence is longer than all blocks that a token sees. */
+static inline bool hy_heads_are_sparse(const hy_heads_attr *a) {
+    int64_t blocks = (int64_t)a->sparse_local + a->sparse_global;
+    return a->sparse_local > 0 && blocks * HY_SPARSE_BLOCK < a->seq;
+}
 
 /* delta: the layout of a row */
 typedef struct hy_delta_attr {
@@ -627,7 +637,8 @@ typedef struct hy_op_attr {
             float scale; /* of the rows of wte; 0: 1 */
         } embed;
         struct {
-            hy_act kind; /* gelu, swiglu */
+            hy_act kind;       /* gelu, swiglu */
+            bool has_few_rows; /* swiglu: the time of a row counts */
         } act;
         struct {
             int32_t vocab;

@@ -240,9 +240,19 @@ int hy_op_largest(hy_op_kind kind, int *of) {
     return at > 0 ? at : -1;
 }
 
-int64_t hy_attention_pairs(int64_t seq, int64_t window) {
-    if (window <= 0 || window > seq) window = seq;
-    return window * (window + 1) / 2 + (seq - window) * window;
+/* n (n + 1) / 2 below `most`, then `most` for each further one. */
+static int64_t sum_up_to(int64_t n, int64_t most) {
+    return n <= most ? n * (n + 1) / 2 : most * (most + 1) / 2 + (n - most) * most;
+}
+
+int64_t hy_attention_pairs(const hy_heads_attr *a, int64_t seq) {
+    enum { BLOCK = HY_SPARSE_BLOCK };
+    if (a->sparse_local <= 0) return sum_up_to(seq, a->window > 0 ? a->window : seq);
+    /* A token sees its own block up to itself, and whole ones before it. */
+    int64_t most = (int64_t)a->sparse_local + a->sparse_global - 1, n = seq / BLOCK;
+    int64_t whole =
+        (n > 0 ? sum_up_to(n - 1, most) : 0) * BLOCK + (n < most ? n : most) * (seq % BLOCK);
+    return whole * BLOCK + n * sum_up_to(BLOCK, BLOCK) + sum_up_to(seq % BLOCK, BLOCK);
 }
 
 /* ---- the check ------------------------------------------------------------------------------- */
@@ -567,12 +577,24 @@ static hy_status check_softcap(const hy_op_call *call, float softcap) {
     return HY_OK;
 }
 
+static hy_status check_scores(const hy_op_call *call) {
+    const hy_heads_attr *a = &call->attr.heads;
+    HY_FAIL_IF(a->sparse_local < 0 || a->sparse_local > HY_SPARSE_MOST || a->sparse_global < 0 ||
+                   a->sparse_global > HY_SPARSE_MOST,
+               HY_ERR_INPUT, "%s: %d local and %d global blocks, expected 0 to %d of each",
+               hy_op_name(call->kind), a->sparse_local, a->sparse_global, HY_SPARSE_MOST);
+    HY_FAIL_IF(a->sparse_local > 0 && a->window > 0, HY_ERR_INPUT,
+               "%s: block-sparse attention cannot be combined with a window of %d",
+               hy_op_name(call->kind), a->window);
+    return check_softcap(call, a->softcap);
+}
+
 static hy_status check_attention_bwd(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     if (t[HY_ATTENTION_BWD_DSINKS].data && !t[HY_ATTENTION_BWD_SINKS].data) {
         return refuse(call, HY_ATTENTION_BWD_SINKS, "is missing; it is required for dsinks");
     }
-    return check_softcap(call, call->attr.heads.softcap);
+    return check_scores(call);
 }
 
 static hy_status check_act(const hy_op_call *call) {
@@ -664,7 +686,7 @@ static hy_status check_cache(const hy_op_call *call) {
     const hy_heads_attr *a = &call->attr.heads;
     const hy_tensor *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
     int64_t width = 2 * (int64_t)a->kv_heads * a->head_dim, rows = cache->shape[1];
-    HY_TRY(check_softcap(call, a->softcap));
+    HY_TRY(check_scores(call));
     bool divides = rows > 0 && rows <= HY_KEY_RANGE && HY_KEY_RANGE % rows == 0;
     if (cache->ndim == 3 && divides && cache->shape[2] == width) return HY_OK;
     return wrong_shape(call, HY_ATTENTION_CACHED_CACHE, "(blocks, a divisor of %d, %lld)",
@@ -846,7 +868,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
         return check_alias(call, HY_NORM_BWD_RESIDUAL, HY_NORM_BWD_DX);
     case HY_OP_HEAD_NORM_BWD: return check_head_norm_bwd(call);
     case HY_OP_ROPE: return check_rope(call);
-    case HY_OP_ATTENTION: return check_softcap(call, call->attr.heads.softcap);
+    case HY_OP_ATTENTION: return check_scores(call);
     case HY_OP_ATTENTION_BWD: return check_attention_bwd(call);
     case HY_OP_ATTENTION_CACHED: return check_cache(call);
     case HY_OP_CONV: return check_conv(call, HY_CONV_WEIGHT);
@@ -962,13 +984,13 @@ double hy_op_flops(const hy_op_call *call) {
         return 2.0 * (double)inner * (double)hy_tensor_count(&t[HY_MATMUL_D]);
     }
     case HY_OP_ATTENTION: /* q k and p v */
-        return 4.0 * pair_flops * (double)hy_attention_pairs(heads->seq, heads->window);
+        return 4.0 * pair_flops * (double)hy_attention_pairs(heads, heads->seq);
     case HY_OP_ATTENTION_BWD: /* q k again, dp, dq, dk, dv */
-        return 10.0 * pair_flops * (double)hy_attention_pairs(heads->seq, heads->window);
+        return 10.0 * pair_flops * (double)hy_attention_pairs(heads, heads->seq);
     case HY_OP_ATTENTION_CACHED: { /* the pairs of all positions minus those of the earlier ones */
         int64_t first = cached_first(call), end = first + heads->seq;
-        int64_t before = hy_attention_pairs(first, heads->window);
-        return 4.0 * pair_flops * (double)(hy_attention_pairs(end, heads->window) - before);
+        int64_t before = hy_attention_pairs(heads, first);
+        return 4.0 * pair_flops * (double)(hy_attention_pairs(heads, end) - before);
     }
     case HY_OP_CONV:
     case HY_OP_CONV_CACHED: /* a multiply-add for each tap, and silu */

@@ -36,5 +36,6 @@ static inline int64_t hy_tensor_height(const hy_tensor *t) {
     return n;
 }
 
-/* Query-key pairs that attention computes in one sequence and one head, without document masks. */
-int64_t hy_attention_pairs(int64_t seq, int64_t window);
+/* Query-key pairs of attention in one sequence of `seq` tokens and one head, without document
+ * masks. */
+int64_t hy_attention_pairs(const hy_heads_attr *a, int64_t seq);

@@ -125,6 +125,7 @@ void hy_decoder_adjust(const hy_frame *f, hy_op_call *call) {
     switch (call->kind) {
     case HY_OP_MATMUL: call->attr.matmul.is_batch_invariant = is_step_plan; break;
     case HY_OP_NORM: call->attr.norm.has_few_rows = is_step_plan; break;
+    case HY_OP_SWIGLU: call->attr.act.has_few_rows = is_step_plan; break;
     case HY_OP_ATTENTION: use_blocks(d, f->unit_index - 1, f->plan, call); break;
     case HY_OP_CONV: hy_decoder_use_conv_state(d, f->unit_index - 1, &first, call); break;
     case HY_OP_DELTA: hy_decoder_use_delta_state(d, f->unit_index - 1, &first, call); break;

@@ -1,6 +1,7 @@
 /* model.c: creates a model and plans micro-batches for it. See model.h; passes are in passes.c. */
 #include "model/model.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -331,6 +332,9 @@ double hy_model_flops_per_token(const hy_model *model, int32_t seq) {
         }
         int32_t window = hy_shape_window(s, unit - 1);
         double span = window && window < seq ? window : 0.5 * seq;
+        /* half of its own block, and the others */
+        double blocks = (double)s->sparse_local + s->sparse_global - 0.5;
+        if (hy_shape_is_sparse(s, unit - 1)) span = fmin(span, blocks * HY_SPARSE_BLOCK);
         /* q k and p v: 2 * 2 operations forward, twice that backward */
         sum += (goes_back ? 12.0 : 4.0) * s->heads * s->head_size * span;
     }

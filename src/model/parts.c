@@ -67,6 +67,8 @@ static hy_op_attr heads_attr(const hy_builder *b) {
                   .kv_heads = s->kv_heads,
                   .head_dim = s->head_size,
                   .window = b->unit->traits.window,
+                  .sparse_local = b->unit->traits.is_sparse ? s->sparse_local : 0,
+                  .sparse_global = b->unit->traits.is_sparse ? s->sparse_global : 0,
                   .rotary = hy_shape_rotary(s) < s->head_size ? hy_shape_rotary(s) : 0,
                   .scale = (float)(s->more.attention_scale > 0 ? s->more.attention_scale
                                                                : 1 / sqrt(divisor)),

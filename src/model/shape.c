@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "kernels/sparse.h"
 #include "model/arch/arch.h"
 
 #define LARGEST_DIMENSION (1 << 24)
@@ -82,6 +83,19 @@ static hy_status check_linear(const hy_shape *s) {
                           (int64_t)l->heads * l->value_dim);
 }
 
+static hy_status check_sparse(const hy_shape *s) {
+    HY_FAIL_IF(s->sparse_local < 0 || s->sparse_local > HY_SPARSE_MOST || s->sparse_global < 0 ||
+                   s->sparse_global > HY_SPARSE_MOST,
+               HY_ERR_INPUT,
+               "shape.sparse_local is %d and shape.sparse_global %d; they must be between 0 and %d",
+               s->sparse_local, s->sparse_global, HY_SPARSE_MOST);
+    HY_FAIL_IF(s->sparse_local > 0 && s->sliding_window > 0, HY_ERR_INPUT,
+               "shape.attention_type is sparse, but shape.sliding_window is %d; a model has one of "
+               "both (sliding_window 0: none)",
+               s->sliding_window);
+    return HY_OK;
+}
+
 /* Removes the parts that the shape does not have. */
 static hy_status check_adapter(hy_shape *s) {
     hy_adapter *a = &s->adapter;
@@ -121,6 +135,7 @@ hy_status hy_shape_complete(hy_shape *s) {
                "shape.rope_theta is %g; it must be above 1", s->rope_theta);
     HY_FAIL_IF(s->sliding_window < 0, HY_ERR_INPUT,
                "shape.sliding_window is %d; it must be 0 (off) or more", s->sliding_window);
+    HY_TRY(check_sparse(s));
     size_t letters = strspn(s->sliding_layers, "sf");
     HY_FAIL_IF(s->sliding_layers[letters] || letters > (size_t)s->layers, HY_ERR_INPUT,
                "shape.sliding_layers is %s; it must be all, or a letter for each of the %d layers "
@@ -139,8 +154,15 @@ bool hy_shape_is_linear(const hy_shape *s, int32_t layer) {
     return letters > 0 && s->more.linear.layers[(size_t)layer % letters] == 'l';
 }
 
+static bool is_full(const hy_shape *s, int32_t layer) {
+    size_t letters = strlen(s->sliding_layers);
+    return letters > 0 && s->sliding_layers[(size_t)layer % letters] == 'f';
+}
+
 int32_t hy_shape_window(const hy_shape *s, int32_t layer) {
-    size_t letters = s->sliding_window ? strlen(s->sliding_layers) : 0;
-    bool is_full = letters > 0 && s->sliding_layers[(size_t)layer % letters] == 'f';
-    return is_full ? 0 : s->sliding_window;
+    return s->sliding_window > 0 && is_full(s, layer) ? 0 : s->sliding_window;
+}
+
+bool hy_shape_is_sparse(const hy_shape *s, int32_t layer) {
+    return s->sparse_local > 0 && !is_full(s, layer);
 }

@@ -157,9 +157,10 @@ typedef struct hy_shape {
     hy_rope_scaling rope_scaling;
     double rope_factor, rope_low_freq, rope_high_freq;
     int32_t rope_original_context;
-    int32_t sliding_window; /* tokens a token sees, itself included; 0: all */
-    /* The layers with the window: one letter per layer, s (sliding) or f (full), repeated over
-     * the layers; "": all. */
+    int32_t sliding_window;              /* tokens a token sees, itself included; 0: all */
+    int32_t sparse_local, sparse_global; /* blocks of kernels/sparse.h; local 0: no sparse layers */
+    /* The layers with the window, or the sparse ones: one letter per layer, s (these) or f (full),
+     * repeated over the layers; "": all. */
     char sliding_layers[HY_SLIDING_LAYERS_MAX];
     double init_std;
     hy_shape_options more;
@@ -181,6 +182,8 @@ static inline bool hy_shape_mlp_bias(const hy_shape *s) {
 
 /* Number of tokens that a token of this layer sees, including itself; 0: all. */
 int32_t hy_shape_window(const hy_shape *shape, int32_t layer);
+/* Whether a layer has block-sparse attention. */
+bool hy_shape_is_sparse(const hy_shape *shape, int32_t layer);
 
 /* Is this layer's attention linear? */
 bool hy_shape_is_linear(const hy_shape *shape, int32_t layer);

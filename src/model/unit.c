@@ -19,7 +19,7 @@ int hy_recompute_groups(hy_recompute recompute) {
 
 bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b) {
     return a->part == b->part && a->is_linear == b->is_linear && a->window == b->window &&
-           a->rope == b->rope && a->trained == b->trained &&
+           a->is_sparse == b->is_sparse && a->rope == b->rope && a->trained == b->trained &&
            memcmp(a->stored, b->stored, sizeof a->stored) == 0 && a->in_16_bits == b->in_16_bits &&
            a->passes_back == b->passes_back && a->fp8.weights == b->fp8.weights &&
            a->fp8.grads == b->fp8.grads && a->fp8.gradient == b->fp8.gradient &&
@@ -44,6 +44,7 @@ hy_unit_traits hy_unit_traits_of(const hy_shape *s, int32_t unit) {
     traits.is_linear = hy_shape_is_linear(s, unit - 1);
     if (traits.is_linear) return traits;
     traits.window = hy_shape_window(s, unit - 1);
+    traits.is_sparse = hy_shape_is_sparse(s, unit - 1);
     traits.rope = hy_shape_rope(s, unit - 1);
     return traits;
 }

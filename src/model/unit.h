@@ -116,6 +116,7 @@ typedef struct hy_unit_traits {
     hy_unit_part part;
     bool is_linear; /* a block's attention is linear */
     int32_t window; /* of a block's attention; 0: none */
+    bool is_sparse; /* a block's attention: block-sparse */
     hy_rope_table rope;
     uint64_t trained; /* a bit for each trained hy_param_kind: backward computes its gradient */
     hy_dtype stored[HY_LINEARS]; /* of each frozen matrix: its quantised type; otherwise fp32 */

@@ -25,6 +25,8 @@ enum {
     D = 64,
     P = (H + 2 * K) * D,
     Q = H * D,
+    TAPS = 4,        /* of a convolution */
+    SLOTS = 5,       /* states of sequences */
     ROOM = 400,      /* positions of tables */
     BLOCK_ROWS = 16, /* a cache in blocks: enough for sequences that begin at 17 and 57 */
     BLOCKS_EACH = 8,
@@ -52,6 +54,12 @@ static const struct {
              {'T', T},
              {'P', P},
              {'Q', Q},
+             {'A', P + Q},
+             {'H', H},
+             {'g', 2 * H},
+             {'J', TAPS},
+             {'j', TAPS - 1},
+             {'S', SLOTS},
              {'D', D},
              {'h', D / 2},
              {'M', H + K},
@@ -76,7 +84,7 @@ static const struct {
  * tensor. Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row, k
  * nf4 with two levels of scales, l nf4 with fp32 scales, e and g fp8 (e4m3 and e5m2) with one
  * scale. Numbers: 0 none, n normal, w near 1, p positive, t token ids below VOCAB, s starts of
- * documents, f first positions of sequences, b blocks of a cache in another order, o an hy_sampling
+ * documents, f first positions of sequences, a their slots, b blocks of a cache in another order, o an hy_sampling
  * per row, c cosines and sines, u quantised values, 3 the number 3, which is a little below the
  * largest of the random numbers (n). */
 typedef struct call_row {
@@ -93,6 +101,10 @@ typedef struct call_row {
               .head_dim = D,                                                                       \
               .scale = 0.125f,                                                                     \
               .eps = 1e-6f}
+
+#define DELTA                                                                                      \
+    .delta = {.batch = B, .seq = T, .key_heads = K, .heads = H, .key_dim = D, .value_dim = D}
+#define GATES .gate = {.heads = H, .head_dim = D, .column = 72, .stride = 96, .eps = 1e-6f}
 
 #define CALL(op, words, ...)                                                                       \
     {                                                                                              \
@@ -117,6 +129,32 @@ static const call_row rows[] = {
     CALL(ROPE, "anNP fcTh2", HEADS),
     CALL(ATTENTION, "anNP isN a0NQ f0L", HEADS),
     CALL(ATTENTION_BWD, "anNQ anNP isN a0NQ f0L a0NP", HEADS),
+    CALL(HEAD_NORM, "anNA awD awD a0NP f0NM",
+         .heads = {.batch = B,
+                   .seq = T,
+                   .heads = H,
+                   .kv_heads = K,
+                   .head_dim = D,
+                   .eps = 1e-6f,
+                   .has_gates = true}),
+    CALL(HEAD_NORM_BWD, "anNP anNA awD awD fpNM anNA fnD fnD", .accumulate = true,
+         .heads = {.batch = B,
+                   .seq = T,
+                   .heads = H,
+                   .kv_heads = K,
+                   .head_dim = D,
+                   .eps = 1e-6f,
+                   .has_gates = true}),
+    CALL(CONV, "anNC anCJ isN a0NC", .conv.seq = T),
+    CALL(CONV_BWD, "anNC anNC anCJ isN a0NC fnCJ", .accumulate = true, .conv.seq = T),
+    CALL(CONV_CACHED, "anNC anCJ anSjC a0NC ifB iaB", .conv.seq = T),
+    CALL(DELTA, "anNP anNg anH anH isN a0NQ", DELTA),
+    CALL(DELTA_BWD, "anNQ anNP anNg anH anH isN a0NP a0Ng fnH fnH", .accumulate = true, DELTA),
+    CALL(DELTA_CACHED, "anNP anNg anH anH fnSHDD a0NQ ifB iaB", DELTA),
+    CALL(GATE, "anNQ anNP - a0NQ", GATES),
+    CALL(GATE, "anNQ anNP awD a0NQ f0NH", GATES),
+    CALL(GATE_BWD, "anNQ anNQ anNP - - a0NQ anNP", GATES),
+    CALL(GATE_BWD, "anNQ anNQ anNP awD fpNH a0NQ anNP fnD", .accumulate = true, GATES),
     CALL(GELU, "anNC a0NC f01", 0),
     CALL(GELU_BWD, "anNC anNC a0NC f01", 0),
     CALL(SWIGLU, "anNG a0NF f01", 0),
@@ -224,6 +262,7 @@ static double number(char fill, int64_t i, uint64_t seed) {
     case 't': return (double)hy_rng_below(seed, HY_RNG_TEST, (uint64_t)i, VOCAB);
     case 's': return (double)(20 * document);
     case 'f': return (double)(17 + 40 * i);
+    case 'a': return (double)((2 * i + 3) % SLOTS);
     case 'b': return (double)((5 * i + 3) % (B * BLOCKS_EACH)); /* each once */
     case 'c': return i % 2 ? sin(angle) : cos(angle);
     case 'u': return (double)(i * 37 % 256);

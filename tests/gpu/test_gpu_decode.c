@@ -2,12 +2,13 @@
  * with the same bits alone and among others, and replayed from a graph at other positions. */
 #include "gpu_rig.h"
 
-#include "decode_calls.h"
+#include "sparse_calls.h"
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
 /* Beside invariant_cases: every number of token columns, depths that end within a chunk of 128 and
- * within a slice, and matrices that are wide enough for blocks of many weights. */
+ * within a slice, and matrices that are wide enough for blocks of many weights, alone and in
+ * clusters. */
 static const matmul_case cases[] = {
     {1, 64, 16, false, true, false, false, false},
     {1, 1536, 1536, false, true, true, false, false},
@@ -19,6 +20,8 @@ static const matmul_case cases[] = {
     {64, 300, 1152, false, true, false, false, true},
     {65, 96, 272, false, true, true, true, false},
     {64, 8700, 144, false, true, true, false, false},
+    {41, 9001, 1040, false, true, true, true, false},
+    {64, 5100, 656, false, true, true, false, true},
     {200, 4300, 80, false, true, false, true, false},
     {300, 4500, 208, false, true, true, false, false},
 };
@@ -78,13 +81,19 @@ static void check_company(const hy_op_call *call) {
     free(before.data);
 }
 
-/* The last form is wide enough for blocks of many weights. */
-static const matmul_case companies[] = {{265, 72, 1536, false, true, true, false, false},
-                                        {265, 40, 1104, false, true, false, false, true},
-                                        {520, 4300, 192, false, true, true, true, false}};
+/* The last forms are wide enough for blocks of many weights, which a large card runs alone, or in
+ * clusters of four or eight. */
+static const matmul_case companies[] = {
+    {265, 72, 1536, false, true, true, false, false},
+    {265, 40, 1104, false, true, false, false, true},
+    {520, 4300, 192, false, true, true, true, false},
+    {265, 5002, 1152, false, true, false, true, false},
+    {265, 9100, 1152, false, true, true, false, true},
+};
+enum { COMPANIES = sizeof companies / sizeof companies[0] };
 
 EACH_TYPE(a_row_of_a_matmul_has_the_same_bits_in_any_company, PURE_TYPES) {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < COMPANIES; i++) {
         if (gpu_leaves_out(work_of(&companies[i]) / 16)) continue;
         trial t = invariant_trial(&companies[i], mixture);
         check_company(&t.call);
@@ -92,8 +101,7 @@ EACH_TYPE(a_row_of_a_matmul_has_the_same_bits_in_any_company, PURE_TYPES) {
     }
 }
 
-static void check_coded_company(hy_dtype stored, int mixture) {
-    const matmul_case *m = &companies[0];
+static void check_coded_company(const matmul_case *m, hy_dtype stored, int mixture) {
     trial t = invariant_trial(m, mixture);
     hy_tensor before = t.call.t[HY_MATMUL_B], codes = coded_rows(stored, m->N, m->K, 5);
     t.call.t[HY_MATMUL_B] = codes;
@@ -108,7 +116,10 @@ EACH_TYPE(stored_weights_give_the_bits_of_their_cast_in_any_company, PURE_TYPES)
     for (int i = 0; i < 4; i++) {
         coded_rows_are_plain = i == 3;
         check_invariant_coded(i == 3 ? HY_NF4 : stored[i], mixture, gpu_must_run);
-        if (!gpu.is_small) check_coded_company(i == 3 ? HY_NF4 : stored[i], mixture);
+        for (int j = 0; j < COMPANIES && !gpu.is_small; j++) {
+            if (companies[j].K % HY_NF4_BLOCK == 0)
+                check_coded_company(&companies[j], i == 3 ? HY_NF4 : stored[i], mixture);
+        }
     }
     coded_rows_are_plain = false;
 }
@@ -157,8 +168,7 @@ static bool leaves_out(const blocks_case *k) {
 }
 
 /* The weights of keys are rounded to 16 bits before they meet the values. */
-static void check_attention(const blocks_case *k, int mixture) {
-    trial t = blocks_trial(k, mixture);
+static void check_attention_of(trial t, const blocks_case *k, int mixture) {
     bool is_fp32 = t.call.t[HY_ATTENTION_CACHED_QKV].dtype == HY_F32;
     double factor = t.call.attr.heads.softcap > 0 ? 3 : is_fp32 ? 1 : 1.5;
     if (gpu_run_both(&t, mixture)) {
@@ -167,6 +177,10 @@ static void check_attention(const blocks_case *k, int mixture) {
         gpu_check_to(&t, HY_ATTENTION_CACHED_OUT, factor, is_fp32 ? factor : 4 * factor);
     }
     trial_end(&t);
+}
+
+static void check_attention(const blocks_case *k, int mixture) {
+    check_attention_of(blocks_trial(k, mixture), k, mixture);
 }
 
 EACH_TYPE(attention_with_a_cache_in_blocks_agrees_with_the_reference, 5) {
@@ -200,6 +214,38 @@ EACH_TYPE(a_prompt_has_the_same_bits_in_chunks_of_any_size, PURE_TYPES) {
     for (int i = 0; i < 12; i++) {
         if (leaves_out(&prompts[i / 3])) continue;
         trial t = blocks_trial(&prompts[i / 3], mixture);
+        check_chunks(&t.call, chunks[i % 3], gpu_must_run);
+        trial_end(&t);
+    }
+}
+
+static bool leaves_out_sparse(int i) { return leaves_out(&sparse_blocks_cases[i]); }
+
+EACH_TYPE(sparse_attention_with_a_cache_agrees_with_the_reference, 5) {
+    for (int i = 0; i < SPARSE_BLOCKS_CASES * SPARSE_PATTERNS; i++) {
+        const blocks_case *k = &sparse_blocks_cases[i / SPARSE_PATTERNS];
+        if (leaves_out_sparse(i / SPARSE_PATTERNS)) continue;
+        check_attention_of(sparse_blocks_trial(k, mixture, i % SPARSE_PATTERNS), k, mixture);
+    }
+}
+
+EACH_TYPE(a_sparse_sequence_has_the_same_bits_in_any_company, PURE_TYPES) {
+    for (int i = 0; i < SPARSE_BLOCKS_CASES; i++) {
+        if (leaves_out_sparse(i)) continue;
+        trial t = sparse_blocks_trial(&sparse_blocks_cases[i], mixture, i % SPARSE_PATTERNS);
+        check_sequences_alone(&t.call, gpu_must_run);
+        trial_end(&t);
+    }
+}
+
+EACH_TYPE(a_sparse_prompt_has_the_same_bits_in_chunks_of_any_size, PURE_TYPES) {
+    static const blocks_case prompts[] = {{{1, 150, 6, 2, 24, 0, false}, 32, 390},
+                                          {{1, 300, 4, 1, 128, 0, false}, 16, 530},
+                                          {{1, 200, 4, 2, 64, 0, false}, 16, 700}};
+    static const int32_t chunks[] = {7, 16, 64};
+    for (int i = 0; i < 9; i++) {
+        if (leaves_out(&prompts[i / 3])) continue;
+        trial t = sparse_blocks_trial(&prompts[i / 3], mixture, i % SPARSE_PATTERNS);
         check_chunks(&t.call, chunks[i % 3], gpu_must_run);
         trial_end(&t);
     }
@@ -458,6 +504,9 @@ static Suite *make_suite(void) {
     tcase_add_test(all, attention_with_a_cache_in_blocks_agrees_with_the_reference);
     tcase_add_test(all, a_sequence_has_the_same_bits_in_any_company);
     tcase_add_test(all, a_prompt_has_the_same_bits_in_chunks_of_any_size);
+    tcase_add_test(all, sparse_attention_with_a_cache_agrees_with_the_reference);
+    tcase_add_test(all, a_sparse_sequence_has_the_same_bits_in_any_company);
+    tcase_add_test(all, a_sparse_prompt_has_the_same_bits_in_chunks_of_any_size);
     tcase_add_test(all, sampled_tokens_are_those_of_a_full_sort);
     tcase_add_test(all, a_sampled_row_has_the_same_bits_in_any_company);
     tcase_add_test(all, among_equal_logits_the_lowest_ids_are_first);

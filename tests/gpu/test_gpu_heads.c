@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "head_calls.h"
 #include "kernels/attention_layout.h"
+#include "sparse_calls.h"
 
 /* ---- cases ----------------------------------------------------------------------------------- */
 
@@ -281,6 +282,52 @@ START_TEST(attention_backward_of_single_tokens_passes_dout_to_v) {
 }
 END_TEST
 
+/* ---- block-sparse attention ------------------------------------------------------------------ */
+
+/* Beside sparse_cases: several tiles of every head size of the fast path, documents within and across
+ * tiles, global keys whose queries several blocks of threads share, and their last tile half empty. */
+static const sparse_case sparse_tiles[] = {
+    {{1, 1000, 4, 1, 64, 0, false}, 2, 1, 0},  {{2, 900, 2, 2, 128, 0, false}, 3, 2, 0},
+    {{2, 700, 4, 2, 128, 0, true}, 2, 1, 300}, {{1, 1200, 2, 1, 256, 0, false}, 1, 2, 0},
+    {{1, 1100, 6, 2, 80, 0, true}, 2, 1, 500}, {{1, 1300, 3, 3, 96, 0, false}, 4, 4, 0},
+    {{1, 1025, 2, 1, 64, 0, true}, 1, 3, 900}, {{1, 640, 2, 2, 256, 0, true}, 1, 1, 350},
+    {{1, 1984, 2, 1, 128, 0, false}, 1, 9, 0}, {{3, 450, 8, 2, 128, 0, false}, 2, 0, 0},
+};
+enum { SPARSE_TILES = sizeof sparse_tiles / sizeof sparse_tiles[0] };
+
+static void check_sparse_here(const sparse_case *c, int mixture, int variant) {
+    set_sparse(c);
+    if (variant > 0) set_attention_options(variant - 1);
+    trial f = attention_trial(&c->heads, mixture), b = attention_bwd_trial(&c->heads, mixture);
+    double factor = backward_factor(&b);
+    if (gpu_run_both(&f, mixture)) check_forward(&f);
+    if (gpu_run_both(&b, mixture)) {
+        gpu_check_to(&b, HY_ATTENTION_BWD_DQKV, factor, 10 * factor);
+        check_sink_gradient(&b);
+    }
+    trial_end(&f);
+    trial_end(&b);
+    clear_options();
+}
+
+EACH_TYPE(sparse_attention_agrees_with_the_reference, 5) {
+    for (int i = 0; i < SPARSE_CASES + SPARSE_TILES; i++) {
+        const sparse_case *c =
+            i < SPARSE_CASES ? &sparse_cases[i] : &sparse_tiles[i - SPARSE_CASES];
+        if (leaves_out(&c->heads)) continue;
+        check_sparse_here(c, mixture, 0);
+        if (i < SPARSE_CASES) check_sparse_here(c, mixture, 1 + i % ATTENTION_VARIANTS);
+    }
+}
+
+/* They then run the same kernels. */
+EACH_TYPE(blocks_that_cover_everything_are_full_attention, PURE_TYPES) {
+    static const heads_case shapes[] = {{1, 200, 4, 2, 64, 0, false}, {2, 129, 2, 2, 128, 0, true}};
+    for (int i = 0; i < 2; i++) {
+        if (!leaves_out(&shapes[i])) check_sparse_is_another(&shapes[i], mixture, gpu_must_run);
+    }
+}
+
 /* ---- whose attention ------------------------------------------------------------------------- */
 
 /* Backends beside the one of the program, which runs our own attention. */
@@ -546,6 +593,8 @@ static Suite *make_suite(void) {
     tcase_add_test(all, attention_backward_agrees_whether_gradients_of_scores_are_kept_or_not);
     tcase_add_test(all, attention_backward_has_the_same_bits_in_rounds);
     tcase_add_test(all, attention_backward_of_single_tokens_passes_dout_to_v);
+    tcase_add_test(all, sparse_attention_agrees_with_the_reference);
+    tcase_add_test(all, blocks_that_cover_everything_are_full_attention);
     tcase_add_test(all, attention_left_to_the_clock_agrees_with_the_reference);
     tcase_add_test(all, sinks_and_capped_scores_use_our_attention);
     tcase_add_test(all, a_table_keeps_which_attention_was_chosen);

@@ -34,15 +34,22 @@ static const char *card(void) {
 
 #define REWARDED "data", rows, "task", "grpo", "reward", "regex:[a-e]"
 
+#define LINEAR_FIRST                                                                               \
+    "{\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": 32, "   \
+    "\"linear_value_head_dim\": 32, \"full_attention_interval\": 2}"
+
 /* Decoder and training compute the same log-probabilities, up to rounding, in every type. */
 START_TEST(a_run_learns) {
-    static const char *const precision[] = {"fp32", "bf16", "bf16", "fp16", "fp8"};
-    static const char *const frozen[] = {"auto", "auto", "nf4", "auto", "auto"};
-    static const double apart[] = {1e-5, 0.02, 0.02, 0.01, 0.2};
+    static const char *const precision[] = {"fp32", "bf16", "bf16", "fp16", "fp8", "fp32", "bf16"};
+    static const char *const frozen[] = {"auto", "auto", "nf4", "auto", "auto", "auto", "auto"};
+    static const double apart[] = {1e-5, 0.02, 0.02, 0.01, 0.2, 1e-5, 0.02};
+    bool is_linear = _i >= 5;
     hy_step_info info;
     hy_trainer *t = small_trainer(RUN, "none", card(),
                                   PAIRS(REWARDED, "lora", _i == 2 ? "true" : "false", "precision",
-                                        precision[_i], "frozen_dtype", frozen[_i]));
+                                        precision[_i], "frozen_dtype", frozen[_i], "architecture",
+                                        is_linear ? "qwen3_5_text" : "auto", "arch_options",
+                                        is_linear ? LINEAR_FIRST : ""));
     double first = 0, last = 0;
     for (int i = 0; i < 60; i++) {
         must(hy_trainer_step(t, &info));
@@ -85,7 +92,7 @@ static Suite *make_suite(void) {
     TCase *op = tcase_create("op"), *runs = tcase_create("runs");
     tcase_add_loop_test(op, losses_weights_and_statistics, 0, ALL_POLICIES);
     tcase_add_unchecked_fixture(runs, make_rows, drop_rows);
-    tcase_add_loop_test(runs, a_run_learns, 0, 5);
+    tcase_add_loop_test(runs, a_run_learns, 0, 7);
     tcase_add_loop_test(runs, a_run_resumes_bit_for_bit, 0, 3);
     tcase_add_loop_test(runs, places_change_no_bit, 0, 2);
     suite_add_tcase(suite, op);

@@ -9,8 +9,6 @@
  * tokens with a cache have their own op (attention_blocks.c). */
 #include "kernels/cpu/attention.h"
 
-#include <string.h>
-
 #include "kernels/cpu/softmax.h"
 
 enum { TILE = HY_ATTENTION_TILE, CHUNK = HY_ATTENTION_CHUNK };
@@ -39,17 +37,22 @@ typedef struct tile {
 static void soften_scores(const hy_heads *a, const tile *t, int64_t key, int64_t keys,
                           bool has_sums) {
     for (int64_t m = 0; m < t->rows; m++) {
-        int64_t i = t->position + m;
-        int64_t begin = hy_min64(hy_max64(hy_first_key(a, t->b, i) - key, 0), keys);
-        int64_t end = hy_max64(hy_min64(i + 1 - key, keys), begin);
-        float *row = t->scores + m * CHUNK;
-        memset(row, 0, (size_t)begin * sizeof *row);
-        memset(row + end, 0, (size_t)(keys - end) * sizeof *row);
-        if (end == begin) continue;
-        if (a->softcap > 0) hy_cpu_cap(row + begin, a->softcap, end - begin);
-        float highest = fmaxf(t->max[m], hy_cpu_max(row + begin, end - begin));
+        hy_seen seen = hy_seen_of(a, t->b, t->position + m, key, keys);
+        float *row = t->scores + m * CHUNK, highest = t->max[m], sum = 0;
+        hy_clear_hidden(row, &seen, keys);
+        if (hy_sees_none(&seen)) continue;
+        for (int i = 0; i < 2; i++) {
+            int64_t begin = seen.begin[i], count = seen.end[i] - begin;
+            if (count == 0) continue;
+            if (a->softcap > 0) hy_cpu_cap(row + begin, a->softcap, count);
+            highest = fmaxf(highest, hy_cpu_max(row + begin, count));
+        }
+        for (int i = 0; i < 2; i++) {
+            int64_t begin = seen.begin[i], count = seen.end[i] - begin;
+            if (count > 0) sum += hy_cpu_exp_sum_kept(row + begin, highest, count);
+        }
         float shrink = expf(t->max[m] - highest);
-        t->sum[m] = t->sum[m] * shrink + hy_cpu_exp_sum_kept(row + begin, highest, end - begin);
+        t->sum[m] = t->sum[m] * shrink + sum;
         t->max[m] = highest;
         if (has_sums && shrink != 1) hy_cpu_scale(t->out + m * t->out_ld, shrink, a->D);
     }
@@ -78,9 +81,11 @@ static void attend(const hy_cpu_run *run, const hy_heads *a, const tile *t) {
         t->max[m] = -INFINITY;
         t->sum[m] = 0;
     }
+    hy_gap gap = hy_gap_of_tile(a, t->b, t->position, t->rows);
     int64_t key = hy_first_key_of_tile(a, t->b, t->position, t->rows);
-    for (; key < end; key += CHUNK) {
-        int64_t keys = hy_min64(CHUNK, end - key), row = t->first_row + key;
+    for (int64_t keys; key < end; key += keys) {
+        keys = hy_next_keys(gap, end, CHUNK, &key);
+        int64_t row = t->first_row + key;
         score.n = weigh.k = keys;
         score.b = hy_read_block(t->kv, row, keys, t->k_head * D, D, t->k, &score.ldb);
         weigh.b = hy_read_block(t->kv, row, keys, t->v_head * D, D, t->v, &weigh.ldb);

@@ -7,7 +7,8 @@
  * from multiples of it; fp32 keys and values are used where they lie in their blocks. A range is
  * summed by itself, and then joined with the earlier ones (online softmax). Scores and weighted
  * sums have one order (dots.h), so a row has the same bits whatever the other rows and sequences
- * are, and however a prompt is divided into calls. */
+ * are, and however a prompt is divided into calls. Keys that no row of a task sees are not read
+ * (block-sparse attention): a range then consists of the keys before and after the gap. */
 #include <math.h>
 #include <string.h>
 
@@ -62,30 +63,49 @@ typedef struct tile {
     float *part_max, *part_sum;
 } tile;
 
-/* Where the keys and values of a range are. Beyond its last, keys repeat it. */
+/* The keys of a range: positions from `begin` on, and if some of the range are in the gap of all rows,
+ * from the `before`-th key on positions from `after` on. Beyond the last, keys repeat it. */
 typedef struct range {
+    int64_t begin, before, after, keys;
     const float *k[RANGE + HY_DOTS_COLS], *v[RANGE];
 } range;
 
-/* Keys and values of positions [key, key + keys) of the sequence. */
-static void read_range(const hy_op_call *call, const blocked *c, const tile *t, int64_t key,
-                       int64_t keys, range *r) {
+/* The positions [begin, end), without the gap. */
+static void place_range(range *r, hy_gap gap, int64_t begin, int64_t end) {
+    int64_t gap_end = hy_min64(hy_max64(gap.end, begin), end);
+    int64_t gap_begin = hy_min64(hy_max64(gap.begin, begin), gap_end);
+    if (hy_gap_is_empty(gap)) gap_begin = gap_end = end;
+    r->begin = begin;
+    r->before = gap_begin - begin;
+    r->after = gap_end;
+    r->keys = r->before + end - gap_end;
+}
+
+/* The number of keys of the range before a position. */
+static int64_t keys_before(const range *r, int64_t position) {
+    int64_t of_second = hy_min64(hy_max64(position - r->after, 0), r->keys - r->before);
+    return hy_min64(hy_max64(position - r->begin, 0), r->before) + of_second;
+}
+
+/* Keys and values of the positions of a range. */
+static void read_range(const hy_op_call *call, const blocked *c, const tile *t, range *r) {
     const hy_tensor *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
     int64_t D = c->heads.D, width = hy_tensor_width(cache);
-    for (int64_t i = 0; i < keys; i++) {
-        int64_t at = cache_row(c, t->b, key + i) * width + t->kv_head * D;
+    for (int64_t i = 0; i < r->keys; i++) {
+        int64_t position = i < r->before ? r->begin + i : r->after + i - r->before;
+        int64_t at = cache_row(c, t->b, position) * width + t->kv_head * D;
         r->k[i] = hy_read(cache, at, D, t->own_k + i * D);
         r->v[i] = hy_read(cache, at + c->heads.K * D, D, t->own_v + i * D);
     }
-    for (int64_t i = 0; i < HY_DOTS_COLS; i++) r->k[keys + i] = r->k[keys - 1];
+    for (int64_t i = 0; i < HY_DOTS_COLS; i++) r->k[r->keys + i] = r->k[r->keys - 1];
 }
 
 /* Scores are not scaled yet. */
-static void score_range(const blocked *c, const tile *t, int64_t keys, const range *r) {
+static void score_range(const blocked *c, const tile *t, const range *r) {
     _Alignas(64) float sums[HY_DOTS_TILE];
     const hy_dots *dots = hy_dots_get();
     int64_t padded = hy_dots_padded(dots, c->heads.D);
-    for (int64_t key = 0; key < keys; key += dots->cols) {
+    for (int64_t key = 0; key < r->keys; key += dots->cols) {
         for (int64_t row = 0; row < t->rows; row += dots->rows) {
             int rows = (int)hy_min64(dots->rows, t->rows - row);
             dots->run(rows, c->heads.D, t->q + row * padded, r->k + key, sums);
@@ -97,35 +117,48 @@ static void score_range(const blocked *c, const tile *t, int64_t keys, const ran
     }
 }
 
-static void weigh_range(const blocked *c, const tile *t, int64_t keys, const range *r) {
+static void weigh_range(const blocked *c, const tile *t, const range *r) {
     const hy_dots *dots = hy_dots_get();
     int64_t D = c->heads.D;
     memset(t->part, 0, sizeof(float) * (size_t)(t->rows * D));
-    for (int64_t key = 0; key < keys; key += SOME) {
+    for (int64_t key = 0; key < r->keys; key += SOME) {
         for (int64_t row = 0; row < t->rows; row += dots->rows) {
-            dots->weigh((int)hy_min64(dots->rows, t->rows - row), hy_min64(SOME, keys - key),
+            dots->weigh((int)hy_min64(dots->rows, t->rows - row), hy_min64(SOME, r->keys - key),
                         t->scores + row * SCORES + key, SCORES, r->v + key, D, t->part + row * D,
                         D);
         }
     }
 }
 
+/* The keys of the range that a row sees. Which keys its gap divides follows from the row alone, so the
+ * two sums of a row are the same beside any other rows. */
+static hy_seen seen_of_range(const blocked *c, const tile *t, int64_t i, const range *r) {
+    hy_gap gap = hy_gap_of_query(&c->heads, t->b, i);
+    int64_t begin = keys_before(r, hy_first_key(&c->heads, t->b, i));
+    int64_t end = keys_before(r, i + 1);
+    if (hy_gap_is_empty(gap)) return (hy_seen){{begin, end}, {end, end}};
+    return (hy_seen){{begin, keys_before(r, gap.end)}, {keys_before(r, gap.begin), end}};
+}
+
 /* Converts scores to weights. A row that sees none of the keys has the sum 0. */
-static void soften(const blocked *c, const tile *t, int64_t key, int64_t keys) {
+static void soften(const blocked *c, const tile *t, const range *r) {
     for (int64_t m = 0; m < t->rows; m++) {
-        int64_t i = t->position + m / c->group;
-        int64_t begin = hy_min64(hy_max64(hy_first_key(&c->heads, t->b, i) - key, 0), keys);
-        int64_t end = hy_max64(hy_min64(i + 1 - key, keys), begin);
-        float *row = t->scores + m * SCORES;
-        memset(row, 0, (size_t)begin * sizeof *row);
-        memset(row + end, 0, (size_t)(keys - end) * sizeof *row);
-        t->part_max[m] = -INFINITY;
-        t->part_sum[m] = 0;
-        if (end == begin) continue;
-        hy_cpu_scale(row + begin, hy_score_scale(&c->heads), end - begin);
-        if (c->heads.softcap > 0) hy_cpu_cap(row + begin, c->heads.softcap, end - begin);
-        t->part_max[m] = hy_cpu_max(row + begin, end - begin);
-        t->part_sum[m] = hy_cpu_exp_sum_kept(row + begin, t->part_max[m], end - begin);
+        hy_seen seen = seen_of_range(c, t, t->position + m / c->group, r);
+        float *row = t->scores + m * SCORES, highest = -INFINITY, sum = 0;
+        hy_clear_hidden(row, &seen, r->keys);
+        for (int i = 0; i < 2; i++) {
+            int64_t begin = seen.begin[i], count = seen.end[i] - begin;
+            if (count == 0) continue;
+            hy_cpu_scale(row + begin, hy_score_scale(&c->heads), count);
+            if (c->heads.softcap > 0) hy_cpu_cap(row + begin, c->heads.softcap, count);
+            highest = fmaxf(highest, hy_cpu_max(row + begin, count));
+        }
+        for (int i = 0; i < 2; i++) {
+            int64_t begin = seen.begin[i], count = seen.end[i] - begin;
+            if (count > 0) sum += hy_cpu_exp_sum_kept(row + begin, highest, count);
+        }
+        t->part_max[m] = highest;
+        t->part_sum[m] = sum;
     }
 }
 
@@ -154,13 +187,16 @@ static void attend(const hy_op_call *call, const blocked *c, const tile *t) {
         t->sum[m] = 0;
     }
     memset(t->out, 0, sizeof(float) * (size_t)(t->rows * c->heads.D));
+    hy_gap gap = hy_gap_of_query(&c->heads, t->b, t->position); /* all rows see none of it */
     int64_t key = hy_first_key(&c->heads, t->b, t->position);
-    for (int64_t keys; key < end; key += keys) {
-        keys = hy_min64(RANGE - key % RANGE, end - key);
-        read_range(call, c, t, key, keys, &r);
-        score_range(c, t, keys, &r);
-        soften(c, t, key, keys);
-        weigh_range(c, t, keys, &r);
+    for (int64_t next; key < end; key = next) {
+        next = hy_min64(key - key % RANGE + RANGE, end);
+        place_range(&r, gap, key, next);
+        if (r.keys == 0) continue;
+        read_range(call, c, t, &r);
+        score_range(c, t, &r);
+        soften(c, t, &r);
+        weigh_range(c, t, &r);
         join(c, t);
     }
 }
@@ -268,6 +304,7 @@ static hy_status check_table(const hy_op_call *call) {
     for (int64_t b = 0; b < c.heads.B; b++) {
         if (c.first[b] < 0) continue;
         int64_t end = c.first[b] + c.heads.T, key = hy_first_key(&c.heads, b, c.first[b]);
+        hy_gap gap = hy_gap_of_query(&c.heads, b, c.first[b]);
         HY_FAIL_IF(end > c.W * c.rows, HY_ERR_INPUT,
                    "cached attention: sequence %lld ends at position %lld, but its %lld blocks of "
                    "%lld have %lld positions",
@@ -275,6 +312,7 @@ static hy_status check_table(const hy_op_call *call) {
                    (long long)(c.W * c.rows));
         for (int64_t i = key / c.rows; i * c.rows < end; i++) {
             int32_t block = c.blocks[b * c.W + i];
+            if (hy_gap_hides(gap, (int32_t)(i * c.rows), (int32_t)c.rows)) continue;
             HY_FAIL_IF(block < 0 || block >= c.pool, HY_ERR_INPUT,
                        "cached attention: block %lld of sequence %lld is %d, expected 0 to %lld",
                        (long long)i, (long long)b, block, (long long)(c.pool - 1));

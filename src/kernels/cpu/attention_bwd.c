@@ -139,20 +139,19 @@ HY_CLONES static void capped_weights_row(float *p, float *dp, float lse, float d
 static void weigh_chunk(const hy_heads *a, const tile *t, int64_t key, int64_t keys,
                         const scratch *own) {
     for (int64_t r = 0; r < t->rows; r++) {
-        int64_t i = t->query + r;
-        int64_t begin = hy_min64(hy_max64(hy_first_key(a, t->b, i) - key, 0), keys);
-        int64_t end = hy_max64(hy_min64(i + 1 - key, keys), begin);
+        hy_seen seen = hy_seen_of(a, t->b, t->query + r, key, keys);
         float *p = own->p + r * CHUNK, *dp = own->dp + r * CHUNK;
-        memset(p, 0, (size_t)begin * sizeof *p);
-        memset(dp, 0, (size_t)begin * sizeof *dp);
-        if (a->softcap > 0) {
-            capped_weights_row(p + begin, dp + begin, t->lse[r], t->delta[r], a->scale, a->softcap,
-                               end - begin);
-        } else {
-            weights_row(p + begin, dp + begin, t->lse[r], t->delta[r], a->scale, end - begin);
+        for (int i = 0; i < 2; i++) {
+            int64_t begin = seen.begin[i], count = seen.end[i] - begin;
+            if (a->softcap > 0) {
+                capped_weights_row(p + begin, dp + begin, t->lse[r], t->delta[r], a->scale,
+                                   a->softcap, count);
+            } else {
+                weights_row(p + begin, dp + begin, t->lse[r], t->delta[r], a->scale, count);
+            }
         }
-        memset(p + end, 0, (size_t)(keys - end) * sizeof *p);
-        memset(dp + end, 0, (size_t)(keys - end) * sizeof *dp);
+        hy_clear_hidden(p, &seen, keys);
+        hy_clear_hidden(dp, &seen, keys);
     }
 }
 
@@ -196,8 +195,10 @@ static void backward_tile(const hy_cpu_run *run, const hy_heads *a, tile *t, con
     for (int64_t r = 0; r < t->rows; r++) {
         t->delta[r] = dot(dout.data + r * dout.ld, out.data + r * out.ld, D);
     }
-    for (int64_t key = hy_first_key_of_tile(a, t->b, t->query, t->rows); key < end; key += CHUNK) {
-        int64_t keys = hy_min64(CHUNK, end - key);
+    hy_gap gap = hy_gap_of_tile(a, t->b, t->query, t->rows);
+    int64_t key = hy_first_key_of_tile(a, t->b, t->query, t->rows);
+    for (int64_t keys; key < end; key += keys) {
+        keys = hy_next_keys(gap, end, CHUNK, &key);
         matrix k = read_head(qkv, sequence + key, keys, a->H + kv_head, D, own->k);
         matrix v = read_head(qkv, sequence + key, keys, a->H + a->K + kv_head, D, own->v);
         multiply(blas, t->rows, keys, D, q, false, k, true, hy_score_scale(a), 0, own->p, CHUNK);

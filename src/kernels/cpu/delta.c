@@ -38,6 +38,7 @@ hy_delta_tokens hy_delta_take_tokens(const hy_delta *d, int64_t n, hy_cpu_worksp
         .q_inverse = hy_cpu_take(workspace, floats),
         .k_inverse = hy_cpu_take(workspace, floats),
         .decay = hy_cpu_take(workspace, floats),
+        .change = hy_cpu_take(workspace, floats),
         .strength = hy_cpu_take(workspace, floats),
     };
 }
@@ -84,7 +85,9 @@ hy_decay hy_delta_decay(const hy_delta *d, int64_t row, int64_t head) {
 void hy_delta_read_gates(const hy_delta *d, int64_t row, int64_t n, int64_t head,
                          const hy_delta_tokens *t) {
     for (int64_t i = 0; i < n; i++) {
-        t->decay[i] = expf(hy_delta_decay(d, row + i, head).log);
+        float log = hy_delta_decay(d, row + i, head).log;
+        t->decay[i] = expf(log);
+        t->change[i] = expm1f(log);
         t->strength[i] = hy_sigmoid(element(d->gates, 2 * (row + i) * d->H + head));
     }
 }

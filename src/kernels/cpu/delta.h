@@ -3,9 +3,9 @@
  *
  * Columns of a state do not depend on each other. So a head's state is divided into blocks of a few
  * columns, which fit into the L1 cache and are walked token by token (delta_steps.h): that is the
- * definition itself, and as fast here as a form in chunks. So a document has the bits of a sequence,
- * and a cached sequence has the same bits in calls of any length. Rows and columns are padded with
- * zeros, which stay zero. */
+ * definition itself, and takes less time than the matmuls alone of a form in chunks of 64 tokens. So
+ * a document has the bits of a sequence, and a cached sequence the same bits in calls of any length.
+ * Rows and columns are padded with zeros, which stay zero. */
 #pragma once
 
 #include "kernels/cpu/delta_steps.h"
@@ -27,7 +27,8 @@ hy_delta hy_delta_of(const hy_op_call *call, int qkv);
 typedef struct hy_delta_tokens {
     float *q, *k;                 /* (n, rows): q / |q| scale, k / |k| */
     float *q_inverse, *k_inverse; /* (n): 1 / |q|, 1 / |k| */
-    float *decay, *strength;      /* (n) */
+    float *decay, *change;        /* (n): change = decay - 1 */
+    float *strength;              /* (n) */
 } hy_delta_tokens;
 
 hy_delta_tokens hy_delta_take_tokens(const hy_delta *d, int64_t n, hy_cpu_workspace *workspace);
@@ -35,7 +36,12 @@ hy_delta_tokens hy_delta_take_tokens(const hy_delta *d, int64_t n, hy_cpu_worksp
 /* Token i of the tile with values v. */
 static inline hy_delta_token hy_delta_token_at(const hy_delta *d, const hy_delta_tokens *t,
                                                int64_t i, const float *v) {
-    return (hy_delta_token){t->q + i * d->rows, t->k + i * d->rows, v, t->decay[i], t->strength[i]};
+    return (hy_delta_token){.q = t->q + i * d->rows,
+                            .k = t->k + i * d->rows,
+                            .v = v,
+                            .decay = t->decay[i],
+                            .change = t->change[i],
+                            .strength = t->strength[i]};
 }
 
 /* Reads rows [row, row + n) of the call: queries and keys of a key head; decay and strength of a

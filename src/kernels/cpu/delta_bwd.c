@@ -34,14 +34,14 @@ static int64_t size_of(const hy_delta *d) { return WIDTH * d->rows; }
 
 typedef struct scratch {
     hy_delta_tokens tokens;
-    float *v, *dout, *dv;      /* (chunk, WIDTH): a block of columns */
-    float *error;              /* (chunk, WIDTH) */
-    float *dq, *dk;            /* (chunk, rows) */
-    float *dstrength, *dlog;   /* (chunk) */
-    float *zeros;              /* (WIDTH, rows): the state before a document */
-    float *inside;             /* (chunk + 1, WIDTH, rows): states before and after each token */
-    float *gradient, *current; /* (group, blocks, WIDTH, rows) */
-    float *starts;             /* (chunks, group, blocks, WIDTH, rows): states before chunks */
+    float *v, *dout, *dv;    /* (chunk, WIDTH): a block of columns */
+    float *error;            /* (chunk, WIDTH) */
+    float *dq, *dk;          /* (chunk, rows) */
+    float *dstrength, *dlog; /* (chunk) */
+    float *zeros;            /* (WIDTH, rows): the state before a document */
+    float *inside;           /* (chunk, WIDTH, rows): states after each token of a block */
+    float *gradient;         /* (group, blocks, WIDTH, rows): of the states */
+    float *starts;           /* (chunks, group, blocks, WIDTH, rows): states before chunks */
 } scratch;
 
 static scratch take_scratch(const hy_delta *d, hy_cpu_workspace *workspace) {
@@ -59,9 +59,8 @@ static scratch take_scratch(const hy_delta *d, hy_cpu_workspace *workspace) {
         .dstrength = hy_cpu_take(workspace, floats),
         .dlog = hy_cpu_take(workspace, floats),
         .zeros = hy_cpu_take(workspace, block),
-        .inside = hy_cpu_take(workspace, block * (size_t)(chunk + 1)),
+        .inside = hy_cpu_take(workspace, block * (size_t)chunk),
         .gradient = hy_cpu_take(workspace, states),
-        .current = hy_cpu_take(workspace, states),
         .starts = hy_cpu_take(workspace, states * (size_t)hy_ceil_div(d->T, chunk)),
     };
 }
@@ -86,46 +85,50 @@ static hy_delta_token token_at(const chunk *c, int64_t i) {
     return hy_delta_token_at(c->d, &c->s->tokens, i, c->s->v + i * WIDTH);
 }
 
+/* The state before token i of the chunk, which is `earlier` or the start of a document. */
+static const float *state_before(const chunk *c, int64_t i, const float *earlier) {
+    return hy_delta_begins(c->d, c->row + i) ? c->s->zeros : earlier;
+}
+
 /* Takes the states of all value heads through the chunk. */
-static void walk_forward(const chunk *c, float *states) {
+static void walk_forward(const chunk *c, const float *from, float *to) {
     const hy_delta *d = c->d;
     int64_t size = size_of(d);
     hy_delta_read_keys(d, c->row, c->n, c->key_head, &c->s->tokens);
-    for (int64_t i = 0; i < d->group * blocks_of(d); i++, states += size) {
+    for (int64_t i = 0; i < d->group * blocks_of(d); i++, from += size, to += size) {
         int64_t head = c->key_head * d->group + i / blocks_of(d), block = i % blocks_of(d);
         if (block == 0) hy_delta_read_gates(d, c->row, c->n, head, &c->s->tokens);
         read_values(c, head, block);
         for (int64_t k = 0; k < c->n; k++) {
             hy_delta_token token = token_at(c, k);
-            if (hy_delta_begins(d, c->row + k)) clear(states, size);
-            c->steps->advance(&token, d->rows, states, states, c->s->error);
+            const float *before = state_before(c, k, k > 0 ? to : from);
+            c->steps->advance(&token, d->rows, before, to, c->s->error);
         }
     }
 }
 
-/* The state before token i of the chunk. */
-static const float *state_before(const chunk *c, int64_t i) {
-    if (hy_delta_begins(c->d, c->row + i)) return c->s->zeros;
-    return c->s->inside + i * size_of(c->d);
+/* The state before token i in one block of columns, when the states inside are known. */
+static const float *state_inside(const chunk *c, int64_t i, const float *start) {
+    return state_before(c, i, i > 0 ? c->s->inside + (i - 1) * size_of(c->d) : start);
 }
 
 /* Computes the states inside the chunk for one block of columns. */
-static void walk_inside(const chunk *c) {
+static void walk_inside(const chunk *c, const float *start) {
     for (int64_t i = 0; i < c->n; i++) {
         hy_delta_token token = token_at(c, i);
-        float *after = c->s->inside + (i + 1) * size_of(c->d);
-        c->steps->advance(&token, c->d->rows, state_before(c, i), after, c->s->error + i * WIDTH);
+        c->steps->advance(&token, c->d->rows, state_inside(c, i, start),
+                          c->s->inside + i * size_of(c->d), c->s->error + i * WIDTH);
     }
 }
 
 /* Walks one block of columns back through the chunk. */
-static void walk_back(const chunk *c, float *gradient) {
+static void walk_back(const chunk *c, const float *start, float *gradient) {
     const scratch *s = c->s;
     int64_t rows = c->d->rows, size = size_of(c->d);
     for (int64_t i = c->n - 1; i >= 0; i--) {
         hy_delta_back back = {.token = token_at(c, i),
-                              .before = state_before(c, i),
-                              .after = s->inside + (i + 1) * size,
+                              .before = state_inside(c, i, start),
+                              .after = s->inside + i * size,
                               .error = s->error + i * WIDTH,
                               .dout = s->dout + i * WIDTH,
                               .gradient = gradient,
@@ -160,13 +163,14 @@ static void write_gates(const chunk *c, int64_t head) {
 }
 
 /* The gradient of x, of which `unit` = x inverse scale was used, from that of unit. */
-static void write_unit(const hy_delta *d, const hy_tensor *dqkv, int64_t at, const float *unit,
-                       const float *dunit, float inverse, float scale) {
-    float buffer[HY_DELTA_DIM_MAX], *dx = hy_target(dqkv, at, buffer), dot = 0;
-    for (int64_t i = 0; i < d->Dk; i++) dot += unit[i] * dunit[i];
+HY_CLONES static void unit_gradient(const float *unit, const float *dunit, float inverse,
+                                    float scale, float *dx, int64_t n) {
+    float dot = 0;
+    HY_SIMD_SUM(dot)
+    for (int64_t i = 0; i < n; i++) dot += unit[i] * dunit[i];
     float along = dot / scale;
-    for (int64_t i = 0; i < d->Dk; i++) dx[i] = inverse * (dunit[i] * scale - unit[i] * along);
-    hy_write(dqkv, at, d->Dk, dx);
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) dx[i] = inverse * (dunit[i] * scale - unit[i] * along);
 }
 
 static void write_keys(const chunk *c) {
@@ -174,11 +178,16 @@ static void write_keys(const chunk *c) {
     const scratch *s = c->s;
     const hy_delta_tokens *t = &s->tokens;
     const hy_tensor *dqkv = &c->call->t[HY_DELTA_BWD_DQKV];
-    int64_t width = hy_tensor_width(dqkv);
+    int64_t width = hy_tensor_width(dqkv), keys = d->Hk * d->Dk;
+    float buffer[HY_DELTA_DIM_MAX];
     for (int64_t i = 0, n = 0; i < c->n; i++, n += d->rows) {
         int64_t at = (c->row + i) * width + c->key_head * d->Dk;
-        write_unit(d, dqkv, at, t->q + n, s->dq + n, t->q_inverse[i], d->scale);
-        write_unit(d, dqkv, at + d->Hk * d->Dk, t->k + n, s->dk + n, t->k_inverse[i], 1);
+        float *dq = hy_target(dqkv, at, buffer);
+        unit_gradient(t->q + n, s->dq + n, t->q_inverse[i], d->scale, dq, d->Dk);
+        hy_write(dqkv, at, d->Dk, dq);
+        float *dk = hy_target(dqkv, at + keys, buffer);
+        unit_gradient(t->k + n, s->dk + n, t->k_inverse[i], 1, dk, d->Dk);
+        hy_write(dqkv, at + keys, d->Dk, dk);
     }
 }
 
@@ -196,12 +205,11 @@ static void chunk_back(const chunk *c, const float *starts) {
         clear(s->dlog, c->n);
         hy_delta_read_gates(d, c->row, c->n, head, &s->tokens);
         for (int64_t b = 0; b < blocks_of(d); b++, starts += size_of(d), gradient += size_of(d)) {
-            memcpy(s->inside, starts, (size_t)size_of(d) * sizeof *starts);
             read_values(c, head, b);
             hy_delta_read_block(&t[HY_DELTA_BWD_DOUT], hy_delta_block_at(d, 0, head, b, WIDTH),
                                 c->row, c->n, s->dout);
-            walk_inside(c);
-            walk_back(c, gradient);
+            walk_inside(c, starts);
+            walk_back(c, starts, gradient);
             hy_delta_write_block(&t[HY_DELTA_BWD_DQKV],
                                  hy_delta_block_at(d, hy_delta_values(d), head, b, WIDTH), c->row,
                                  c->n, s->dv);
@@ -244,12 +252,10 @@ static void delta_bwd_task(const hy_cpu_run *run, int64_t task, int worker) {
                .steps = hy_delta_steps_get(),
                .key_head = task % d.Hk};
     clear(s.zeros, size_of(&d));
-    clear(s.current, states);
-    for (int64_t i = 0; i < chunks; i++) {
+    for (int64_t i = 0; i + 1 < chunks; i++) {
         c.row = first + i * length;
         c.n = hy_min64(length, d.T - i * length);
-        memcpy(s.starts + i * states, s.current, (size_t)states * sizeof(float));
-        if (i + 1 < chunks) walk_forward(&c, s.current);
+        walk_forward(&c, s.starts + i * states, s.starts + (i + 1) * states);
     }
     clear(s.gradient, states);
     for (int64_t i = chunks - 1; i >= 0; i--) {

@@ -20,6 +20,9 @@
 #define SHUFFLE(index, x, y, ...) __builtin_shuffle(x, y, (index){__VA_ARGS__})
 #endif
 
+/* Whether a token applies its decay as s + change s. */
+static inline bool keeps_state(const hy_delta_token *t) { return t->decay > 0.5f; }
+
 #define UNROLLED _Pragma("GCC unroll 16")
 #define INLINE static inline __attribute__((always_inline))
 
@@ -31,11 +34,11 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
     typedef int32_t NAME##_index __attribute__((vector_size(4 * (LANES))));                        \
     enum { NAME##_wide = COLS / (LANES), NAME##_rows = SUMS / NAME##_wide };                       \
                                                                                                    \
-    TARGET static void NAME##_forward(const hy_delta_token *t, int64_t rows, float *state,         \
-                                      float *out) {                                                \
+    TARGET INLINE void NAME##_forward_as(bool keeps, const hy_delta_token *t, int64_t rows,        \
+                                         float *state, float *out) {                               \
         NAME##_vector sum[NAME##_rows][NAME##_wide], write[NAME##_wide];                           \
         const NAME##_vector *v = (const NAME##_vector *)t->v;                                      \
-        const float *q = t->q, *k = t->k, decay = t->decay;                                        \
+        const float *q = t->q, *k = t->k, factor = keeps ? t->change : t->decay;                   \
         UNROLLED for (int c = 0; c < NAME##_wide; c++) {                                           \
             UNROLLED for (int a = 0; a < NAME##_rows; a++) sum[a][c] = (NAME##_vector){0};         \
         }                                                                                          \
@@ -47,14 +50,20 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
         }                                                                                          \
         UNROLLED for (int c = 0; c < NAME##_wide; c++) {                                           \
             UNROLLED for (int a = 1; a < NAME##_rows; a++) sum[0][c] += sum[a][c];                 \
-            write[c] = t->strength * (v[c] - decay * sum[0][c]);                                   \
+            if (keeps)                                                                             \
+                sum[0][c] += factor * sum[0][c];                                                   \
+            else                                                                                   \
+                sum[0][c] *= factor;                                                               \
+            write[c] = t->strength * (v[c] - sum[0][c]);                                           \
             UNROLLED for (int a = 0; a < NAME##_rows; a++) sum[a][c] = (NAME##_vector){0};         \
         }                                                                                          \
         for (int64_t r = 0; r < rows; r += NAME##_rows) {                                          \
             UNROLLED for (int a = 0; a < NAME##_rows; a++) {                                       \
                 NAME##_vector *s = (NAME##_vector *)(state + (r + a) * COLS);                      \
                 UNROLLED for (int c = 0; c < NAME##_wide; c++) {                                   \
-                    NAME##_vector x = decay * s[c] + k[r + a] * write[c];                          \
+                    NAME##_vector x = k[r + a] * write[c];                                         \
+                    if (keeps) x += s[c];                                                          \
+                    x += factor * s[c];                                                            \
                     sum[a][c] += q[r + a] * x;                                                     \
                     s[c] = x;                                                                      \
                 }                                                                                  \
@@ -64,6 +73,14 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
             UNROLLED for (int a = 1; a < NAME##_rows; a++) sum[0][c] += sum[a][c];                 \
             ((NAME##_vector *)out)[c] = sum[0][c];                                                 \
         }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    TARGET static void NAME##_forward(const hy_delta_token *t, int64_t rows, float *state,         \
+                                      float *out) {                                                \
+        if (keeps_state(t))                                                                        \
+            NAME##_forward_as(true, t, rows, state, out);                                          \
+        else                                                                                       \
+            NAME##_forward_as(false, t, rows, state, out);                                         \
     }                                                                                              \
                                                                                                    \
     /* Adds the lanes of BACK vectors; the sums become the first BACK floats. */                   \
@@ -90,11 +107,11 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
-    TARGET static void NAME##_advance(const hy_delta_token *t, int64_t rows, const float *before,  \
-                                      float *after, float *error) {                                \
+    TARGET INLINE void NAME##_advance_as(bool keeps, const hy_delta_token *t, int64_t rows,        \
+                                         const float *before, float *after, float *error) {        \
         NAME##_vector sums[BACK], *missing = (NAME##_vector *)error;                               \
         const NAME##_vector *v = (const NAME##_vector *)t->v;                                      \
-        const float decay = t->decay;                                                              \
+        const float factor = keeps ? t->change : t->decay;                                         \
         int64_t r = 0;                                                                             \
         for (int c = 0; c < BACK; c++) sums[c] = (NAME##_vector){0};                               \
         for (; r + TALL * (LANES) <= rows; r += TALL * (LANES)) {                                  \
@@ -102,15 +119,27 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
         }                                                                                          \
         for (; r < rows; r += (LANES)) NAME##_known(t->k, before, rows, r, 1, sums);               \
         NAME##_add_lanes(sums);                                                                    \
-        for (int c = 0; c < BACK / (LANES); c++) missing[c] = v[c] - decay * sums[c];              \
+        for (int c = 0; c < BACK / (LANES); c++) {                                                 \
+            missing[c] = v[c] - factor * sums[c];                                                  \
+            if (keeps) missing[c] -= sums[c];                                                      \
+        }                                                                                          \
         for (int c = 0; c < BACK; c++) {                                                           \
             const float *s = before + c * rows, write = t->strength * error[c];                    \
             float *to = after + c * rows;                                                          \
             for (r = 0; r < rows; r += (LANES)) {                                                  \
-                *(NAME##_vector *)(to + r) = decay * *(const NAME##_vector *)(s + r) +             \
-                                             write * *(const NAME##_vector *)(t->k + r);           \
+                NAME##_vector x = write * *(const NAME##_vector *)(t->k + r);                      \
+                if (keeps) x += *(const NAME##_vector *)(s + r);                                   \
+                *(NAME##_vector *)(to + r) = x + factor * *(const NAME##_vector *)(s + r);         \
             }                                                                                      \
         }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    TARGET static void NAME##_advance(const hy_delta_token *t, int64_t rows, const float *before,  \
+                                      float *after, float *error) {                                \
+        if (keeps_state(t))                                                                        \
+            NAME##_advance_as(true, t, rows, before, after, error);                                \
+        else                                                                                       \
+            NAME##_advance_as(false, t, rows, before, after, error);                               \
     }                                                                                              \
                                                                                                    \
     /* G += q dout', dq += S dout, and G' k in lanes. */                                           \
@@ -137,10 +166,10 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
     }                                                                                              \
                                                                                                    \
     /* dk += G u - S' dv, G -= k dv', <G, S'> in lanes, G = decay G; for S' = decay S. */          \
-    TARGET INLINE void NAME##_write_back(const hy_delta_back *b, int64_t rows, int64_t row,        \
-                                         int tall, NAME##_vector *dlog) {                          \
+    TARGET INLINE void NAME##_write_back(bool keeps, const hy_delta_back *b, int64_t rows,         \
+                                         int64_t row, int tall, NAME##_vector *dlog) {             \
         NAME##_vector k[TALL], dk[TALL], along[TALL];                                              \
-        float decay = b->token.decay;                                                              \
+        float decay = b->token.decay, factor = keeps ? b->token.change : decay;                    \
         UNROLLED for (int i = 0; i < tall; i++) {                                                  \
             k[i] = ((const NAME##_vector *)(b->token.k + row))[i];                                 \
             dk[i] = ((const NAME##_vector *)(b->dk + row))[i];                                     \
@@ -155,7 +184,7 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
                 dk[i] += u * g[i];                                                                 \
                 dk[i] -= of_s * s[i];                                                              \
                 along[i] += x * s[i];                                                              \
-                g[i] = decay * x;                                                                  \
+                g[i] = keeps ? x + factor * x : factor * x;                                        \
             }                                                                                      \
         }                                                                                          \
         UNROLLED for (int i = 0; i < tall; i++) {                                                  \
@@ -164,7 +193,7 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
-    TARGET static void NAME##_back(hy_delta_back *b, int64_t rows) {                               \
+    TARGET INLINE void NAME##_back_as(bool keeps, hy_delta_back *b, int64_t rows) {                \
         NAME##_vector du[BACK], dlog = {0};                                                        \
         const float *of_u = (const float *)du;                                                     \
         float dstrength = 0, sum = 0;                                                              \
@@ -180,12 +209,19 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
             dstrength += of_u[c] * b->error[c];                                                    \
         }                                                                                          \
         for (r = 0; r + TALL * (LANES) <= rows; r += TALL * (LANES)) {                             \
-            NAME##_write_back(b, rows, r, TALL, &dlog);                                            \
+            NAME##_write_back(keeps, b, rows, r, TALL, &dlog);                                     \
         }                                                                                          \
-        for (; r < rows; r += (LANES)) NAME##_write_back(b, rows, r, 1, &dlog);                    \
+        for (; r < rows; r += (LANES)) NAME##_write_back(keeps, b, rows, r, 1, &dlog);             \
         for (int i = 0; i < (LANES); i++) sum += dlog[i];                                          \
         b->dstrength = dstrength;                                                                  \
         b->dlog = b->token.decay * sum;                                                            \
+    }                                                                                              \
+                                                                                                   \
+    TARGET static void NAME##_back(hy_delta_back *b, int64_t rows) {                               \
+        if (keeps_state(&b->token))                                                                \
+            NAME##_back_as(true, b, rows);                                                         \
+        else                                                                                       \
+            NAME##_back_as(false, b, rows);                                                        \
     }                                                                                              \
                                                                                                    \
     static const hy_delta_steps NAME = {NAME##_forward, NAME##_advance, NAME##_back};

@@ -3,7 +3,10 @@
  * Forward keeps rows of the state contiguous, so that sums over rows need no sums within vectors.
  * Backward sums over both, over rows for gradients of the state's columns and over columns for those
  * of q and k; it keeps columns contiguous, which are longer. The number of rows is padded to a
- * multiple of HY_DELTA_ROWS; what is padded is 0. */
+ * multiple of HY_DELTA_ROWS; what is padded is 0.
+ *
+ * Near 1 a decay is applied as s + change s: a rounded decay would be wrong in the same direction at
+ * each of thousands of tokens. */
 #pragma once
 
 #include <stdint.h>
@@ -12,9 +15,10 @@
 enum { HY_DELTA_COLS = 32, HY_DELTA_BACK_COLS = 16, HY_DELTA_ROWS = 16 };
 
 typedef struct hy_delta_token {
-    const float *q, *k; /* (rows); q is read by `forward` and `back` */
-    const float *v;     /* (columns) */
-    float decay, strength;
+    const float *q, *k;  /* (rows); q is read by `forward` and `back` */
+    const float *v;      /* (columns) */
+    float decay, change; /* change: decay - 1, precise if decay is near 1 */
+    float strength;
 } hy_delta_token;
 
 /* A token on the way back. */

@@ -149,6 +149,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     typename A::chunk gate[HY_STEPS], up[HY_STEPS];
     hy_walk at(first, per_row);
     hy_let_next_start();
+    hy_wait_for_previous(); /* returns at once in a kernel that was not launched early */
     HY_EACH(k, HY_STEPS) {
         if (first + k * HY_STEP_THREADS >= chunks) break;
         int64_t i = at.row * 2 * F + at.chunk * A::width;
@@ -245,6 +246,7 @@ hy_status hy_cuda_swiglu(const hy_cuda_run *run) {
     const hy_tensor *gate_up = &run->call->t[HY_SWIGLU_GATE_UP], *y = &run->call->t[HY_SWIGLU_Y];
     hy_act kind = run->call->attr.act.kind;
     uint32_t *largest;
+    hy_status status = HY_OK;
     HY_TRY(hy_begin_largest(run, HY_SWIGLU_LARGEST, &largest));
     hy_by_chunks(hy_width(y), {y, gate_up}, [&](auto access) {
         using A = decltype(access);
@@ -252,10 +254,15 @@ hy_status hy_cuda_swiglu(const hy_cuda_run *run) {
         auto plain = largest ? swiglu<A, true, true> : swiglu<A, false, true>;
         auto other = largest ? swiglu<A, true, false> : swiglu<A, false, false>;
         auto kernel = is_plain_gate(kind) ? plain : other;
-        kernel<<<hy_step_blocks(chunks), HY_STEP_THREADS, 0, run->stream>>>(
-            A::of(gate_up), A::of(y), largest, chunks, per_row, kind);
+        unsigned blocks = hy_step_blocks(chunks);
+        if (run->call->attr.act.has_few_rows)
+            status = hy_launch_early(run, kernel, 1, blocks, HY_STEP_THREADS, 0, A::of(gate_up),
+                                     A::of(y), largest, chunks, per_row, kind);
+        else
+            kernel<<<blocks, HY_STEP_THREADS, 0, run->stream>>>(A::of(gate_up), A::of(y), largest,
+                                                                chunks, per_row, kind);
     });
-    return hy_cuda_launched(run);
+    return status == HY_OK ? hy_cuda_launched(run) : status;
 }
 
 /* The kernel for the tensors that are given. */

@@ -54,7 +54,7 @@ static int heads_together(const hy_cuda *cuda, const hy_cuda_heads *a, int tiles
     return (int)hy_ceil_div(heads, groups > 0 ? groups : 1);
 }
 
-template <typename S, typename T, bool IS_CAPPED = false>
+template <typename S, typename T, bool IS_CAPPED = false, bool IS_SPARSE = false>
 static hy_status launch_tiles(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
     hy_cuda_heads a = hy_cuda_heads_of(run->call);
@@ -67,15 +67,16 @@ static hy_status launch_tiles(const hy_cuda_run *run) {
     grid.to_tile = S::BN * width;
     grid.scale = (IS_CAPPED ? a.softcap : a.scale) * HY_LOG2E;
     grid.inner = IS_CAPPED ? a.scale / a.softcap : 0;
-    return hy_launch_with_shared(run, hy_attention_kernel<S, T, IS_CAPPED>,
-                                 (int64_t)grid.tiles * a.B * a.H, S::THREADS, S::SHARED_BYTES,
+    return hy_launch_with_shared(run, hy_attention_kernel<S, T, IS_CAPPED, IS_SPARSE>,
+                                 (int64_t)grid.tiles * a.B * a.H, S::THREADS,
+                                 S::SHARED_BYTES + (IS_SPARSE ? sizeof(hy_sparse_keys<S>) : 0),
                                  (const T *)t[HY_ATTENTION_QKV].data, (T *)t[HY_ATTENTION_OUT].data,
                                  (float *)t[HY_ATTENTION_LSE].data, a, grid);
 }
 
 /* Shapes: head size, BM, BN, SN, warps, stages, blocks, steps of q in registers. The first of two
  * was fastest on an H200; the second allows several blocks to share the 100 KB of a smaller
- * multiprocessor. Capped scores take more registers. */
+ * multiprocessor. Capped scores take more registers, and so do gaps. */
 template <typename T> static hy_status launch_capped(const hy_cuda_run *run, bool is_roomy) {
     if (run->call->attr.heads.head_dim == 128) {
         return is_roomy
@@ -86,28 +87,42 @@ template <typename T> static hy_status launch_capped(const hy_cuda_run *run, boo
                     : launch_tiles<hy_attention_shape<256, 64, 16, 16, 4, 3, 2, 16>, T, true>(run);
 }
 
-template <typename T> static hy_status launch_head_size(const hy_cuda_run *run) {
+template <typename T, bool SPARSE> static hy_status launch_head_size(const hy_cuda_run *run) {
     bool is_roomy = run->cuda->card.shared_bytes >= 200 * 1024;
-    if (run->call->attr.heads.softcap > 0) return launch_capped<T>(run, is_roomy);
     switch (run->call->attr.heads.head_dim) {
-    case 64: return launch_tiles<hy_attention_shape<64, 128, 64, 32, 4, 2, 3, 4>, T>(run);
-    case 80: return launch_tiles<hy_attention_shape<80, 128, 64, 64, 4, 2, 2, 5>, T>(run);
+    case 64:
+        return launch_tiles<hy_attention_shape<64, 128, 64, 32, 4, 2, 3, SPARSE ? 3 : 4>, T, false,
+                            SPARSE>(run);
+    case 80:
+        return launch_tiles<hy_attention_shape<80, 128, 64, 64, 4, 2, 2, 5>, T, false, SPARSE>(run);
     case 96:
-        return is_roomy ? launch_tiles<hy_attention_shape<96, 128, 64, 64, 4, 2, 2, 6>, T>(run)
-                        : launch_tiles<hy_attention_shape<96, 128, 32, 32, 4, 3, 2, 6>, T>(run);
+        return is_roomy ? launch_tiles<hy_attention_shape<96, 128, 64, 64, 4, 2, 2, 6>, T, false,
+                                       SPARSE>(run)
+                        : launch_tiles<hy_attention_shape<96, 128, 32, 32, 4, 3, 2, 6>, T, false,
+                                       SPARSE>(run);
     case 128:
-        return is_roomy ? launch_tiles<hy_attention_shape<128, 128, 64, 64, 4, 2, 2, 0>, T>(run)
-                        : launch_tiles<hy_attention_shape<128, 64, 32, 32, 4, 2, 3, 8>, T>(run);
+        return is_roomy ? launch_tiles<hy_attention_shape<128, 128, 64, 64, 4, 2, 2, 0>, T, false,
+                                       SPARSE>(run)
+                        : launch_tiles<hy_attention_shape<128, 64, 32, 32, 4, 2, 3, 8>, T, false,
+                                       SPARSE>(run);
     default:
-        return is_roomy ? launch_tiles<hy_attention_shape<256, 64, 32, 32, 4, 2, 2, 0>, T>(run)
-                        : launch_tiles<hy_attention_shape<256, 64, 16, 16, 4, 3, 2, 16>, T>(run);
+        return is_roomy ? launch_tiles<hy_attention_shape<256, 64, 32, 32, 4, 2, 2, 0>, T, false,
+                                       SPARSE>(run)
+                        : launch_tiles<hy_attention_shape<256, 64, 16, 16, 4, 3, 2, 16>, T, false,
+                                       SPARSE>(run);
     }
 }
 
+template <typename T> static hy_status launch_type(const hy_cuda_run *run) {
+    const hy_heads_attr *a = &run->call->attr.heads;
+    if (a->softcap > 0) return launch_capped<T>(run, run->cuda->card.shared_bytes >= 200 * 1024);
+    return hy_heads_are_sparse(a) ? launch_head_size<T, true>(run)
+                                  : launch_head_size<T, false>(run);
+}
+
 hy_status hy_cuda_attention_tiles(const hy_cuda_run *run) {
-    if (run->call->t[HY_ATTENTION_QKV].dtype == HY_BF16)
-        return launch_head_size<__nv_bfloat16>(run);
-    return launch_head_size<__half>(run);
+    if (run->call->t[HY_ATTENTION_QKV].dtype == HY_BF16) return launch_type<__nv_bfloat16>(run);
+    return launch_type<__half>(run);
 }
 
 /* ---- entries --------------------------------------------------------------------------------- */

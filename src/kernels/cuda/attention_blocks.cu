@@ -63,7 +63,7 @@ __device__ __forceinline__ void walk(const hy_block_call &c, int b, int kv_head,
     int to = min(from + HY_KEY_RANGE, position[R - 1] + 1);
     for (int key = from + warp; key < to; key += WARPS) {
         float k[C], v[C];
-        if (key < low) continue;
+        if (key < low || hy_is_in_gap(c.a, 0, position[0], key)) continue;
         int64_t row = hy_pool_row(c, b, key) * width;
         HY_EACH(i, C) {
             int column = lane + 32 * i;
@@ -72,6 +72,7 @@ __device__ __forceinline__ void walk(const hy_block_call &c, int b, int kv_head,
         }
         HY_EACH(r, R) {
             if (key > position[r] || key < hy_first_seen(c, position[r])) continue;
+            if (hy_is_in_gap(c.a, 0, position[r], key)) continue;
             float dot = 0;
             HY_EACH(i, C) dot = fmaf(q[r][i], k[i], dot);
             float score = hy_block_score(c, hy_warp_sum(dot)), now = fmaxf(high[r], score);
@@ -124,7 +125,7 @@ static __global__ void __launch_bounds__(THREADS) attend_step(hy_block_call c) {
     if (position < 0) return;
     int from = hy_first_seen(c, position) / HY_KEY_RANGE, last = position / HY_KEY_RANGE;
     for (int range = blockIdx.x; range <= last; range += gridDim.x) {
-        if (range < from) continue;
+        if (range < from || hy_range_is_hidden(c, position, range)) continue;
         walk<T, C, R>(c, b, kv_head, query, position, range, found);
         __syncthreads();
         for (int i = threadIdx.x; i < R * 32 * C; i += THREADS) {
@@ -148,12 +149,14 @@ static __global__ void __launch_bounds__(THREADS) join_ranges(hy_block_call c) {
     int from = hy_first_seen(c, position) / HY_KEY_RANGE, last = position / HY_KEY_RANGE;
     float high = hy_block_sink(c, head), sink = high;
     for (int range = from; range <= last; range++) {
-        high = fmaxf(high, hy_partial_of(c, b, head, range)[D]);
+        if (!hy_range_is_hidden(c, position, range))
+            high = fmaxf(high, hy_partial_of(c, b, head, range)[D]);
     }
     int64_t to = ((int64_t)b * c.a.H + head) * D;
     for (int column = threadIdx.x; column < D; column += THREADS) {
         float total = exp2f(sink - high), sum = 0;
         for (int range = from; range <= last; range++) {
+            if (hy_range_is_hidden(c, position, range)) continue;
             const float *one = hy_partial_of(c, b, head, range);
             float weight = exp2f(one[D] - high);
             total = fmaf(one[D + 1], weight, total);
@@ -178,6 +181,7 @@ static __global__ void __launch_bounds__(THREADS) attend_chunk(hy_block_call c) 
     int last = (first + min(query + R - 1, c.queries - 1) / c.group) / HY_KEY_RANGE;
     int range = hy_first_seen(c, first + query / c.group) / HY_KEY_RANGE;
     for (; range <= last; range++) {
+        if (hy_range_is_hidden(c, first + query / c.group, range)) continue;
         walk<T, C, R>(c, b, kv_head, query, first, range, found);
         __syncthreads();
         HY_EACH(i, MINE) {

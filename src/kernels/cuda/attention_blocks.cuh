@@ -37,6 +37,13 @@ __device__ __forceinline__ int hy_first_seen(const hy_block_call &c, int positio
     return c.a.window > 0 ? max(0, position - c.a.window + 1) : 0;
 }
 
+/* Whether a row at this position sees nothing of a range. */
+__device__ __forceinline__ bool hy_range_is_hidden(const hy_block_call &c, int position,
+                                                   int range) {
+    return c.a.local > 0 && hy_gap_hides(hy_sparse_gap(c.a.local, c.a.global, 0, position),
+                                         range * HY_KEY_RANGE, HY_KEY_RANGE);
+}
+
 /* Where a query's row begins in qkv, and in out. */
 __device__ __forceinline__ int64_t hy_query_at(const hy_block_call &c, int b, int kv_head,
                                                int query) {

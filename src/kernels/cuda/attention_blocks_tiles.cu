@@ -88,11 +88,13 @@ __device__ __forceinline__ void score_keys(float score[COLUMNS][4],
 /* Scores in units of log2; those of keys that a query does not see become minus infinity. */
 template <int COLUMNS>
 __device__ __forceinline__ void shape_scores(float score[COLUMNS][4], const hy_block_call &c,
-                                             const lane_queries<COLUMNS> &mine, int key) {
+                                             const lane_queries<COLUMNS> &mine, int key,
+                                             bool is_hidden) {
     HY_EACH(column, COLUMNS) {
         HY_EACH(e, 4) {
             int at = key + (int)threadIdx.x % 32 / 4 + 8 * (e / 2);
-            bool is_seen = at <= mine.position[column][e % 2] && at >= mine.low[column][e % 2];
+            bool is_seen =
+                at <= mine.position[column][e % 2] && at >= mine.low[column][e % 2] && !is_hidden;
             float x = hy_block_score(c, score[column][e]);
             score[column][e] = is_seen ? x : -INFINITY;
         }
@@ -190,10 +192,13 @@ attend_keys(const hy_block_call &c, int b, int kv_head, const uint32_t q[COLUMNS
             const lane_queries<COLUMNS> &mine, int position, int key, uint32_t ring, float *found) {
     typedef step_shape<H, COLUMNS> S;
     int lane = threadIdx.x % 32, low = hy_first_seen(c, position);
+    static_assert(S::KEYS == HY_SPARSE_BLOCK,
+                  "a warp's keys are a block of block-sparse attention");
+    bool is_hidden = hy_is_in_gap(c.a, 0, position, key);
     int rows[2]; /* keys lane and 32 + lane */
     HY_EACH(i, 2) {
         int at = key + 32 * i + lane;
-        bool is_seen = at <= position && at >= low;
+        bool is_seen = at <= position && at >= low && !is_hidden;
         rows[i] = is_seen ? (int)hy_pool_row(c, b, at) : -1;
     }
     auto fetch = [&](int copy) {
@@ -210,7 +215,7 @@ attend_keys(const hy_block_call &c, int b, int kv_head, const uint32_t q[COLUMNS
         hy_copy_wait<S::RING - 1>();
         __syncwarp();
         score_keys<H, T, COLUMNS>(score[tile], q, ring + tile % S::RING * H::TILE_BYTES);
-        shape_scores<COLUMNS>(score[tile], c, mine, key + 16 * tile);
+        shape_scores<COLUMNS>(score[tile], c, mine, key + 16 * tile, is_hidden);
         __syncwarp();
         if (tile + S::RING < S::COPIES)
             fetch(tile + S::RING);
@@ -315,6 +320,7 @@ static __global__ void __launch_bounds__(THREADS, 2) step_kernel(hy_block_call c
     uint32_t ring = hy_shared_address(shared) + warp * S::WARP_BYTES;
     float *found = (float *)shared;
     for (; range <= last; range += gridDim.x) {
+        if (hy_range_is_hidden(c, position, range)) continue;
         if (range == last) {
             append_row<H>(c, b, kv_head, position);
             __syncthreads();
@@ -378,7 +384,7 @@ __device__ __forceinline__ void fetch_stage(uint32_t stage, const hy_block_call 
 
 #endif
 
-template <typename S, typename T, bool IS_CAPPED>
+template <typename S, typename T, bool IS_CAPPED, bool IS_SPARSE>
 static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     chunk_kernel(hy_block_call c, hy_attention_grid grid) {
 #if HY_HAS_TILES
@@ -402,7 +408,11 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     int low = same_in_warp(hy_find_first_keys<S>(first_keys, a, b, first + query));
     int tile = (first + end - 1) / S::BN, kv_head = same_in_warp(at.h / c.group);
     /* Where this lane's key of a tile is in the pool: found before the tile above it is copied. */
+    const hy_sparse_keys<S> *sparse = (hy_sparse_keys<S> *)(shared + S::SHARED_BYTES);
+    if (IS_SPARSE)
+        tile -= hy_find_gaps<S>((hy_sparse_keys<S> *)sparse, first_keys, a, b, first + query).count;
     auto find = [&](int of_tile, int after) {
+        if (IS_SPARSE) of_tile = hy_tile_behind(sparse->left_out, of_tile);
         int key = of_tile * S::BN + keys_of_warp<S>() + hy_thread_here() % 16;
         return key >= low && key < after ? (int)hy_pool_row(c, b, key) : -1;
     };
@@ -415,8 +425,9 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_copy_commit();
 
     hy_attention_rows<S> rows;
-    hy_attend_tiles<S, T, IS_CAPPED>(rows, first_keys, c.a.window > 0, grid.scale, grid.inner, base,
-                                     first + query, tile, low / S::BN, fetch_next);
+    hy_attend_tiles<S, T, IS_CAPPED, IS_SPARSE>(rows, first_keys, c.a.window > 0, sparse, a,
+                                                grid.scale, grid.inner, base, first + query, tile,
+                                                low / S::BN, fetch_next);
     at = hy_attention_place_of<S>(c.a, grid);
     T *out = (T *)c.out + ((int64_t)at.b * c.a.T * c.a.H + at.h) * S::D;
     hy_store_rows<S, T, false>(rows, shared, c.a, at.h, out, nullptr, (int64_t)c.a.H * S::D,
@@ -428,7 +439,7 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
 
 /* What the kernel for chunks needs beside what both need. */
 static bool has_chunk_tiles(const hy_block_call &c) {
-    bool has_shape = c.cap == 0 || c.a.D == 128 || c.a.D == 256;
+    bool has_shape = c.cap == 0 || (c.a.local == 0 && (c.a.D == 128 || c.a.D == 256));
     return has_shape && c.a.scale > 0 && c.out_type == c.qkv_type && (uintptr_t)c.out % 16 == 0;
 }
 
@@ -474,7 +485,7 @@ hy_status hy_block_step_tiles(const hy_cuda_run *run, const hy_block_call &c) {
     });
 }
 
-template <typename S, typename T, bool IS_CAPPED = false>
+template <typename S, typename T, bool IS_CAPPED = false, bool IS_SPARSE = false>
 static hy_status launch_chunk(const hy_cuda_run *run, const hy_block_call &c) {
     hy_attention_grid grid = {};
     grid.tiles = (int)hy_ceil_div(c.a.T, S::BM);
@@ -482,8 +493,9 @@ static hy_status launch_chunk(const hy_cuda_run *run, const hy_block_call &c) {
     grid.apart = S::ROWS_APART * (uint32_t)(c.a.H + 2 * c.a.K) * S::CHUNKS;
     grid.scale = IS_CAPPED ? c.cap : c.inner;
     grid.inner = c.inner;
-    return hy_launch_with_shared(run, chunk_kernel<S, T, IS_CAPPED>, grid.tiles * c.a.B * c.a.H,
-                                 S::THREADS, S::SHARED_BYTES, c, grid);
+    return hy_launch_with_shared(
+        run, chunk_kernel<S, T, IS_CAPPED, IS_SPARSE>, grid.tiles * c.a.B * c.a.H, S::THREADS,
+        S::SHARED_BYTES + (IS_SPARSE ? sizeof(hy_sparse_keys<S>) : 0), c, grid);
 }
 
 /* Shapes nearly as in attention.cu. On one card, all of a head size hold scores of as many keys at
@@ -498,31 +510,43 @@ static hy_status launch_capped(const hy_cuda_run *run, const hy_block_call &c) {
 }
 
 /* Fewer queries per block if the card has more multiprocessors than there would be blocks. */
-template <typename T> static hy_status launch_128(const hy_cuda_run *run, const hy_block_call &c) {
+template <typename T, bool SPARSE>
+static hy_status launch_128(const hy_cuda_run *run, const hy_block_call &c) {
     const hy_cuda_card *card = &run->cuda->card;
     if (card->shared_bytes < 200 * 1024)
-        return launch_chunk<chunk_shape<128, 64, 32, 32, 4, 3, 2, 8>, T>(run, c);
+        return launch_chunk<chunk_shape<128, 64, 32, 32, 4, 3, 2, 8>, T, false, SPARSE>(run, c);
     return c.a.H * hy_ceil_div(c.a.T, 128) < card->multiprocessors
-               ? launch_chunk<chunk_shape<128, 64, 64, 64, 4, 2, 2, 8>, T>(run, c)
-               : launch_chunk<chunk_shape<128, 128, 64, 64, 4, 2, 2, 0>, T>(run, c);
+               ? launch_chunk<chunk_shape<128, 64, 64, 64, 4, 2, 2, 8>, T, false, SPARSE>(run, c)
+               : launch_chunk<chunk_shape<128, 128, 64, 64, 4, 2, 2, 0>, T, false, SPARSE>(run, c);
 }
 
-template <typename T>
+template <typename T, bool SPARSE>
 static hy_status launch_chunks(const hy_cuda_run *run, const hy_block_call &c) {
     bool is_roomy = has_room(run->cuda);
-    if (c.cap > 0) return launch_capped<T>(run, c);
     switch (c.a.D) {
-    case 64: return launch_chunk<chunk_shape<64, 128, 64, 32, 4, 2, 2, 4>, T>(run, c);
-    case 80: return launch_chunk<chunk_shape<80, 128, 64, 64, 4, 2, 2, 5>, T>(run, c);
-    case 96: return launch_chunk<chunk_shape<96, 128, 32, 32, 4, 3, 2, 6>, T>(run, c);
-    case 128: return launch_128<T>(run, c);
+    case 64:
+        return launch_chunk<chunk_shape<64, 128, 64, 32, 4, 2, 2, 4>, T, false, SPARSE>(run, c);
+    case 80:
+        return launch_chunk<chunk_shape<80, 128, 64, 64, 4, 2, 2, 5>, T, false, SPARSE>(run, c);
+    case 96:
+        return launch_chunk<chunk_shape<96, 128, 32, 32, 4, 3, 2, 6>, T, false, SPARSE>(run, c);
+    case 128: return launch_128<T, SPARSE>(run, c);
     default:
-        return is_roomy ? launch_chunk<chunk_shape<256, 64, 32, 32, 4, 2, 2, 0>, T>(run, c)
-                        : launch_chunk<chunk_shape<256, 64, 16, 16, 4, 3, 2, 16>, T>(run, c);
+        return is_roomy
+                   ? launch_chunk<chunk_shape<256, 64, 32, 32, 4, 2, 2, 0>, T, false, SPARSE>(run,
+                                                                                              c)
+                   : launch_chunk<chunk_shape<256, 64, 16, 16, 4, 3, 2, 16>, T, false, SPARSE>(run,
+                                                                                               c);
     }
 }
 
+template <typename T>
+static hy_status launch_chunks_of(const hy_cuda_run *run, const hy_block_call &c) {
+    if (c.cap > 0) return launch_capped<T>(run, c);
+    return c.a.local > 0 ? launch_chunks<T, true>(run, c) : launch_chunks<T, false>(run, c);
+}
+
 hy_status hy_block_chunk_tiles(const hy_cuda_run *run, const hy_block_call &c) {
-    return c.qkv_type == HY_BF16 ? launch_chunks<__nv_bfloat16>(run, c)
-                                 : launch_chunks<__half>(run, c);
+    return c.qkv_type == HY_BF16 ? launch_chunks_of<__nv_bfloat16>(run, c)
+                                 : launch_chunks_of<__half>(run, c);
 }

@@ -7,7 +7,7 @@
  * some queries and sums dq. So every sum stays in registers, in a fixed order, and no block waits
  * for another. If every query sees all keys before it, the first kernel stores ds for the second,
  * some heads at a time: five matmuls, and two bytes written and read for each pair of tokens and
- * head. With windows or documents, or if the pieces of one head take too much memory, the second
+ * head. With windows, documents or gaps, or if the pieces of one head take too much memory, the second
  * kernel recomputes scores and dp: seven matmuls. */
 #include "kernels/cuda/attention_bwd_dkv.cuh"
 #include "kernels/cuda/attention_bwd_dq.cuh"
@@ -15,7 +15,7 @@
 
 /* dk and dv of a key head: adds its parts in order. A thread takes four columns of dk or dv. */
 template <typename T> __global__ void hy_attention_dkv_sum_kernel(hy_bwd_args<T> g) {
-    int64_t wide = (int64_t)g.a.K * g.a.D, count = (int64_t)g.a.B * g.a.T * wide;
+    int64_t wide = (int64_t)g.a.K * g.a.D, count = (int64_t)g.a.B * g.keys * wide;
     int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * 4, which = i / count;
     if (which >= 2) return;
     float4 sum = make_float4(0, 0, 0, 0);
@@ -24,6 +24,7 @@ template <typename T> __global__ void hy_attention_dkv_sum_kernel(hy_bwd_args<T>
         sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
     }
     int64_t at = i - which * count, row = at / wide, column = at % wide;
+    row = row / g.keys * g.a.T + row % g.keys;
     T *to = g.dqkv + row * ((int64_t)g.a.H * g.a.D + 2 * wide) + (int64_t)g.a.H * g.a.D +
             which * wide + column;
     T four[4] = {hy_from_float<T>(sum.x), hy_from_float<T>(sum.y), hy_from_float<T>(sum.z),
@@ -62,16 +63,18 @@ template <typename T> static hy_bwd_args<T> args_of(const hy_cuda_run *run) {
     g.spans = l.spans;
     g.padded = l.padded;
     g.parts = l.parts;
+    g.keys = l.keys;
     g.scale2 = (g.a.softcap > 0 ? g.a.softcap : g.a.scale) * HY_LOG2E;
     g.inner = g.a.softcap > 0 ? g.a.scale / g.a.softcap : 0;
     return g;
 }
 
-template <typename S, bool KEEPS, bool IS_CAPPED, typename T>
+template <typename S, bool KEEPS, bool IS_CAPPED, bool IS_SPARSE, typename T>
 static hy_status launch_dkv(const hy_cuda_run *run, const hy_bwd_args<T> &g) {
-    int64_t blocks = (int64_t)g.units * g.parts * hy_ceil_div(g.a.T, S::OWN);
-    return hy_launch_with_shared(run, hy_attention_dkv_kernel<S, T, KEEPS, IS_CAPPED>, blocks,
-                                 S::THREADS, S::SHARED, g);
+    int64_t tiles = hy_ceil_div(g.a.T, S::OWN), shared = IS_SPARSE ? g.keys / S::OWN : tiles;
+    int64_t blocks = g.units * (tiles + (g.parts - 1) * shared);
+    return hy_launch_with_shared(run, hy_attention_dkv_kernel<S, T, KEEPS, IS_CAPPED, IS_SPARSE>,
+                                 blocks, S::THREADS, S::SHARED, g);
 }
 
 template <typename T>
@@ -94,33 +97,36 @@ static hy_status launch_kept(const hy_cuda_run *run, hy_bwd_args<T> g) {
     for (g.first_unit = 0; g.first_unit < all; g.first_unit += at_a_time) {
         g.units = at_a_time < all - g.first_unit ? at_a_time : all - g.first_unit;
         int64_t blocks = (int64_t)g.units * (g.a.H / g.a.K) * hy_ceil_div(g.a.T, Q::OWN);
-        HY_TRY((launch_dkv<K, true, IS_CAPPED>(run, g)));
+        HY_TRY((launch_dkv<K, true, IS_CAPPED, false>(run, g)));
         HY_TRY(hy_launch_with_shared(run, hy_attention_dq_kept_kernel<Q, T>, blocks, Q::THREADS,
                                      Q::SHARED, g));
     }
     return HY_OK;
 }
 
-template <typename Q, typename K, bool IS_CAPPED, typename T>
+template <typename Q, typename K, bool IS_CAPPED, bool IS_SPARSE, typename T>
 static hy_status launch_twice(const hy_cuda_run *run, const hy_bwd_args<T> &g) {
     int64_t blocks = (int64_t)g.a.B * g.a.H * hy_ceil_div(g.a.T, Q::OWN);
-    HY_TRY(hy_launch_with_shared(run, hy_attention_dq_kernel<Q, T, IS_CAPPED>, blocks, Q::THREADS,
-                                 Q::SHARED, g));
-    return launch_dkv<K, false, IS_CAPPED>(run, g);
+    HY_TRY(hy_launch_with_shared(run, hy_attention_dq_kernel<Q, T, IS_CAPPED, IS_SPARSE>, blocks,
+                                 Q::THREADS, Q::SHARED, g));
+    return launch_dkv<K, false, IS_CAPPED, IS_SPARSE>(run, g);
 }
 
 template <typename DQ, typename KEPT, typename DKV, typename T, bool IS_CAPPED = false>
 static hy_status launch_all(const hy_cuda_run *run) {
     typedef hy_dkv_shape<DKV> K;
     hy_bwd_args<T> g = args_of<T>(run);
+    constexpr bool MAY_BE_SPARSE = !IS_CAPPED;
     if (g.kept) {
         HY_TRY((launch_kept<hy_kept_shape<KEPT>, K, IS_CAPPED>(run, g)));
+    } else if (MAY_BE_SPARSE && g.a.local > 0) {
+        HY_TRY((launch_twice<hy_dq_shape<DQ>, K, IS_CAPPED, MAY_BE_SPARSE>(run, g)));
     } else {
-        HY_TRY((launch_twice<hy_dq_shape<DQ>, K, IS_CAPPED>(run, g)));
+        HY_TRY((launch_twice<hy_dq_shape<DQ>, K, IS_CAPPED, false>(run, g)));
     }
     HY_TRY(hy_attention_sink_gradient(run, g.delta, g.padded));
     if (g.parts == 1) return HY_OK;
-    int64_t fours = (int64_t)g.a.B * g.a.T * g.a.K * g.a.D / 2; /* of dk and dv together */
+    int64_t fours = (int64_t)g.a.B * g.keys * g.a.K * g.a.D / 2; /* of dk and dv together */
     hy_attention_dkv_sum_kernel<T><<<(unsigned)hy_ceil_div(fours, 256), 256, 0, run->stream>>>(g);
     return hy_cuda_launched(run);
 }

@@ -89,18 +89,23 @@ __device__ __forceinline__ void hy_dkv_weigh_capped(float s[S::M][2 * S::N][4],
 }
 
 /* Clears the weights of keys that a query does not see. */
-template <typename S>
+template <typename S, bool IS_SPARSE>
 __device__ __forceinline__ void hy_dkv_hide(float p[S::M][2 * S::N][4], const hy_cuda_heads &a,
                                             int b, int query, int key) {
     int lane = threadIdx.x % 32;
     HY_EACH(n, 2 * S::N) {
         HY_EACH(e, 2) {
             int i = query + n * 8 + lane % 4 * 2 + e;
-            int low = hy_first_key(a, b, min(i, a.T - 1)) - key, high = i - key;
+            int low = hy_first_key(a, b, min(i, a.T - 1)), high = i - key;
+            hy_gap gap = {};
+            if (IS_SPARSE) gap = hy_sparse_gap(a.local, a.global, low, i);
+            low -= key, gap.begin -= key, gap.end -= key;
             HY_EACH(m, S::M) {
                 HY_EACH(r, 2) {
                     int row = m * 16 + r * 8 + lane / 4;
-                    if (row < low || row > high) p[m][n][2 * r + e] = 0;
+                    bool is_seen = row >= low && row <= high;
+                    if (IS_SPARSE) is_seen &= row < gap.begin || row >= gap.end;
+                    if (!is_seen) p[m][n][2 * r + e] = 0;
                 }
             }
         }
@@ -190,7 +195,7 @@ __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_
 }
 
 /* As above in warp 0, if some queries do not see some keys. */
-template <typename S, typename T, bool IS_CAPPED>
+template <typename S, typename T, bool IS_CAPPED, bool IS_SPARSE>
 __device__ __forceinline__ void
 hy_dkv_edge_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand, const hy_dkv_warp &w,
                  const hy_bwd_args<T> &g, int stage, int b, int query, int from, int to) {
@@ -204,24 +209,45 @@ hy_dkv_edge_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand, const 
         if (IS_CAPPED) {
             float sloped[S::M][2 * S::N][4];
             hy_dkv_weigh_capped<S>(s, sloped, lse2, g.scale2, g.inner);
-            hy_dkv_hide<S>(sloped, g.a, b, query + c * S::CHUNK, w.own);
+            hy_dkv_hide<S, IS_SPARSE>(sloped, g.a, b, query + c * S::CHUNK, w.own);
             hy_bwd_pack<S, T>(p, sloped);
             hy_dkv_send<S>(w, p, c);
         } else {
             hy_dkv_weigh<S>(s, lse2, g.scale2);
         }
-        hy_dkv_hide<S>(s, g.a, b, query + c * S::CHUNK, w.own);
+        hy_dkv_hide<S, IS_SPARSE>(s, g.a, b, query + c * S::CHUNK, w.own);
         hy_bwd_pack<S, T>(p, s);
         if (!IS_CAPPED) hy_dkv_send<S>(w, p, c);
         hy_bwd_add<S, T>(sum, p, w.add_at + skip);
     }
 }
 
-/* The last tile of queries that sees a key up to `key`. With doc_starts the spans are searched. */
+/* The last query that sees one of the keys from `key` on, if its document is long enough. */
 template <typename S, typename T>
-__device__ __forceinline__ int hy_dkv_last_tile(const hy_bwd_args<T> &g, int b, int key,
+__device__ __forceinline__ int hy_dkv_last_sparse(const hy_bwd_args<T> &g, int b, int key,
+                                                  int *found) {
+    const hy_cuda_heads &a = g.a;
+    int last = min(key + S::OWN, a.T) - 1;
+    if (!a.doc_starts) { /* they are in one block */
+        static_assert(HY_SPARSE_BLOCK % S::OWN == 0, "");
+        return hy_sparse_last_query(a.local, a.global, 0, last, a.T);
+    }
+    if (threadIdx.x == 0) *found = last;
+    __syncthreads();
+    for (int k = key + threadIdx.x; k < key + S::OWN && k < a.T; k += S::THREADS) {
+        atomicMax(found, hy_sparse_last_query(a.local, a.global, hy_first_key(a, b, k), k, a.T));
+    }
+    __syncthreads();
+    last = *found;
+    __syncthreads();
+    return last;
+}
+
+/* The last tile of queries that sees a key up to `key`; they see none after `last`. With doc_starts
+ * the spans are searched. */
+template <typename S, typename T>
+__device__ __forceinline__ int hy_dkv_last_tile(const hy_bwd_args<T> &g, int b, int key, int last,
                                                 int *found) {
-    int last = g.a.T - 1;
     if (g.a.window > 0) last = (int)min((int64_t)last, (int64_t)key + g.a.window - 1);
     if (!g.a.doc_starts) return last / S::TILE;
     if (threadIdx.x == 0) *found = key / HY_BWD_SPAN;
@@ -245,13 +271,48 @@ __device__ __forceinline__ int hy_dkv_highest(const hy_bwd_args<T> &g, int b, in
     return high;
 }
 
+/* The gaps of a tile of queries. */
+template <typename S, typename T>
+__device__ __forceinline__ hy_gaps hy_dkv_gaps(const hy_bwd_args<T> &g, int b, int tile) {
+    constexpr int SPANS = S::TILE / HY_BWD_SPAN;
+    int2 documents = make_int2(0, 0);
+    if (g.a.doc_starts) {
+        documents = g.first_keys[b * g.spans + tile * SPANS];
+        for (int span = 1; span < SPANS; span++) {
+            int2 more = g.first_keys[b * g.spans + tile * SPANS + span];
+            documents = make_int2(min(documents.x, more.x), max(documents.y, more.y));
+        }
+    }
+    return hy_gaps_of(g.a.local, g.a.global, documents.x, documents.y, tile * S::TILE, S::TILE);
+}
+
 /* The keys of a block, and the query heads it sums over. */
 struct hy_dkv_place {
     int b, kv_head, key;
     int part, h, heads; /* heads from h on */
+    bool is_part;       /* its sums are partial */
 };
+
+/* Block-sparse: first the blocks of global keys, if several share their queries. */
 template <typename S, typename T>
+__device__ __forceinline__ hy_dkv_place hy_dkv_sparse_place(const hy_bwd_args<T> &g, int block) {
+    int group = g.a.H / g.a.K, globals = g.parts > 1 ? g.keys / S::OWN : 0;
+    int shared = g.units * g.parts * globals, head = block % g.units;
+    hy_dkv_place at;
+    at.is_part = block < shared;
+    at.part = at.is_part ? block / g.units % g.parts : 0;
+    int tile = at.is_part ? block / g.units / g.parts : (block - shared) / g.units + globals;
+    at.key = tile * S::OWN;
+    at.kv_head = head % g.a.K;
+    at.b = head / g.a.K;
+    at.heads = group;
+    at.h = at.kv_head * group;
+    return at;
+}
+
+template <typename S, typename T, bool IS_SPARSE>
 __device__ __forceinline__ hy_dkv_place hy_dkv_place_of(const hy_bwd_args<T> &g, int block) {
+    if (IS_SPARSE) return hy_dkv_sparse_place<S>(g, block);
     int units = g.units * g.parts, unit = block % units, group = g.a.H / g.a.K;
     int head = g.first_unit + unit / g.parts;
     hy_dkv_place at;
@@ -261,21 +322,23 @@ __device__ __forceinline__ hy_dkv_place hy_dkv_place_of(const hy_bwd_args<T> &g,
     at.b = head / g.a.K;
     at.heads = group / g.parts;
     at.h = at.kv_head * group + at.part * at.heads;
+    at.is_part = g.parts > 1;
     return at;
 }
 
 /* Writes the sum of a warp, dv or dk, to dqkv or to the partial sums. */
-template <typename S, typename T>
+template <typename S, typename T, bool IS_SPARSE>
 __device__ __forceinline__ void hy_dkv_store(const hy_bwd_args<T> &g, const float (*sum)[S::M][4]) {
-    hy_dkv_place at = hy_dkv_place_of<S>(g, hy_bwd_anew(blockIdx.x));
+    hy_dkv_place at = hy_dkv_place_of<S, T, IS_SPARSE>(g, hy_bwd_anew(blockIdx.x));
     int warp = hy_bwd_anew(threadIdx.x) / 32;
     int pair = warp % S::PAIRS, is_dv = warp < S::PAIRS, own = at.key + pair * S::ROWS;
     int64_t row = (int64_t)at.b * g.a.T + own, wide = (int64_t)g.a.K * S::D;
     int64_t column = (int64_t)at.kv_head * S::D;
     float scale = is_dv ? 1 : g.a.scale;
-    if (g.parts > 1) {
-        float *to = g.partial + (at.part * 2 + is_dv) * ((int64_t)g.a.B * g.a.T * wide);
-        hy_bwd_store<S>(to + row * wide + column, wide, sum, scale, g.a.T - own);
+    if (at.is_part) {
+        float *to = g.partial + (at.part * 2 + is_dv) * ((int64_t)g.a.B * g.keys * wide);
+        to += ((int64_t)at.b * g.keys + own) * wide + column;
+        hy_bwd_store<S>(to, wide, sum, scale, g.a.T - own);
     } else {
         int64_t width = (int64_t)g.a.H * S::D + 2 * wide;
         T *to = g.dqkv + row * width + (int64_t)g.a.H * S::D + is_dv * wide + column;
@@ -304,7 +367,7 @@ __device__ __forceinline__ void hy_dkv_fetch(const hy_bwd_args<T> &g, uint32_t s
 
 /* Blocks of the first keys, which most queries see, go first. A block takes the query heads of its
  * part one after another. KEEPS: ds is stored for the kernel of dq. */
-template <typename S, typename T, bool KEEPS, bool IS_CAPPED>
+template <typename S, typename T, bool KEEPS, bool IS_CAPPED, bool IS_SPARSE>
 __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_attention_dkv_kernel(const __grid_constant__ hy_bwd_args<T> g) {
 #if HY_HAS_TILES
@@ -313,15 +376,23 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     uint32_t base = hy_shared_address(shared), own_at = base + S::OWN_AT;
     const hy_cuda_heads &a = g.a;
 
-    hy_dkv_place place = hy_dkv_place_of<S>(g, blockIdx.x);
-    int b = place.b, h = place.h, key = place.key, first = key / S::TILE;
+    static_assert(!IS_SPARSE || !(KEEPS || IS_CAPPED), "there is no such kernel");
+    hy_dkv_place place = hy_dkv_place_of<S, T, IS_SPARSE>(g, blockIdx.x);
+    int b = place.b, h = place.h, key = place.key, first = key / S::TILE, tile = first;
+    int tiles = (a.T - 1) / S::TILE - first + 1, before = 0;
+    if (IS_SPARSE && place.is_part) { /* a share of all queries from the keys on */
+        before = tiles * place.heads * place.part / g.parts;
+        h += before / tiles;
+        tile = first + before % tiles;
+    }
     int64_t width = (int64_t)(a.H + 2 * a.K) * S::D, row = (int64_t)b * a.T + key;
     const T *keys = g.qkv + row * width + (int64_t)(a.H + place.kv_head) * S::D;
     hy_bwd_fetch<S, S::OWN>(own_at, keys, width, a.T - key);
     hy_bwd_fetch<S, S::OWN>(own_at + S::OWN_BYTES, keys + (int64_t)a.K * S::D, width, a.T - key);
-    hy_dkv_fetch<S>(g, base, 0, b, h, first * S::TILE);
+    hy_dkv_fetch<S>(g, base, 0, b, h, tile * S::TILE);
     hy_copy_commit();
-    int last = hy_dkv_last_tile<S>(g, b, min(key + S::OWN, a.T) - 1, &found);
+    int last = IS_SPARSE ? hy_dkv_last_sparse<S>(g, b, key, &found) : a.T - 1;
+    last = hy_dkv_last_tile<S>(g, b, min(key + S::OWN, a.T) - 1, last, &found);
     if (threadIdx.x == 0) walk[0] = b, walk[1] = first, walk[2] = last;
     hy_copy_wait<0>();
     __syncthreads();
@@ -339,7 +410,9 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     w.values = (const float *)(shared + S::ROWS_AT) + role * S::TILE;
     float sum[2 * S::STEPS][S::M][4];
     hy_bwd_clear<S>(sum);
-    int left = (last - first + 1) * place.heads, tile = first;
+    int left = (last - first + 1) * place.heads;
+    if (IS_SPARSE && place.is_part)
+        left = tiles * place.heads * (place.part + 1) / g.parts - before;
     for (int stage = 0; left > 0; left--, stage ^= 1) {
         hy_copy_wait<0>();
         __syncthreads();
@@ -352,6 +425,11 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         int from = max(0, w.own - query) / S::CHUNK;
         int to = min(S::PARTS, (a.T - query + S::CHUNK - 1) / S::CHUNK);
         bool is_edge = w.own + S::ROWS - 1 > query || w.own < high;
+        if (IS_SPARSE) {
+            hy_gaps gaps = hy_dkv_gaps<S>(g, sequence, query / S::TILE);
+            if (hy_gap_hides(gaps.all, w.own, S::ROWS)) continue;
+            is_edge |= hy_gap_touches(gaps.any, w.own, S::ROWS);
+        }
         if (from >= to) continue;
         if (role == 1) {
             if (KEEPS) {
@@ -362,12 +440,13 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
             }
             hy_dkv_tile<S, T, 1, KEEPS, false>(sum, operand, w, g.scale2, 0, stage, from, to);
         } else if (is_edge) {
-            hy_dkv_edge_tile<S, T, IS_CAPPED>(sum, operand, w, g, stage, sequence, query, from, to);
+            hy_dkv_edge_tile<S, T, IS_CAPPED, IS_SPARSE>(sum, operand, w, g, stage, sequence, query,
+                                                         from, to);
         } else {
             hy_dkv_tile<S, T, 0, false, IS_CAPPED>(sum, operand, w, g.scale2, g.inner, stage, from,
                                                    to);
         }
     }
-    hy_dkv_store<S>(g, sum);
+    hy_dkv_store<S, T, IS_SPARSE>(g, sum);
 #endif
 }

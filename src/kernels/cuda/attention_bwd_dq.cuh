@@ -10,8 +10,9 @@
 
 template <typename S> struct hy_dq_shape : S {
     static constexpr int ROWS_AT = S::TILES_END; /* lse2, delta and first key of each query */
-    /* followed by four numbers of the loop */
-    static constexpr int SHARED = ROWS_AT + 3 * S::OWN * 4 + 16;
+    /* followed by eight numbers of the loop, and the gaps of each warp */
+    static constexpr int GAPS_AT = ROWS_AT + 3 * S::OWN * 4 + 32;
+    static constexpr int SHARED = GAPS_AT + S::THREADS / 32 * 16;
     static_assert(SHARED <= 99 * 1024, "the limit of sm_120");
     static_assert(S::OWN * 32 == S::ROWS * S::THREADS, "no two warps share a row");
 };
@@ -68,16 +69,19 @@ __device__ __forceinline__ void hy_dq_find_delta(const hy_bwd_args<T> &g, int un
 
 /* Clears the weights of keys that a query does not see. `first` has the first keys of the lane's
  * rows; `own` is the first query of the warp. */
-template <typename S>
-__device__ __forceinline__ void hy_dq_hide(float p[S::M][2 * S::N][4], const int *first, int own,
-                                           int key) {
+template <typename S, bool IS_SPARSE>
+__device__ __forceinline__ void hy_dq_hide(float p[S::M][2 * S::N][4], const int *first,
+                                           const hy_cuda_heads &a, int own, int key) {
     int lane = threadIdx.x % 32;
     HY_EACH(m, S::M) {
         HY_EACH(e, 4) {
             int row = m * 16 + e / 2 * 8, low = first[row] - key, high = own + row + lane / 4 - key;
+            hy_gap gap = {};
+            if (IS_SPARSE) gap = hy_sparse_gap(a.local, a.global, low, high);
             HY_EACH(n, 2 * S::N) {
                 int column = n * 8 + lane % 4 * 2 + e % 2;
-                if (column < low || column > high) p[m][n][e] = 0;
+                bool is_in_gap = IS_SPARSE && column >= gap.begin && column < gap.end;
+                if (column < low || column > high || is_in_gap) p[m][n][e] = 0;
             }
         }
     }
@@ -90,13 +94,19 @@ template <typename S> struct hy_dq_warp {
     const float *rows; /* lse2 of the lane's rows; delta and first keys follow, OWN apart */
 };
 
+/* The gaps of a warp's queries, in shared memory. */
+template <typename S> __device__ __forceinline__ hy_gaps *hy_dq_gaps() {
+    extern __shared__ __align__(256) char shared[];
+    return (hy_gaps *)(shared + S::GAPS_AT) + hy_bwd_anew(threadIdx.x) / 32;
+}
+
 /* One chunk of keys: ds from scores and dp, and its contribution to dq. `keys` and `values` are
  * where the chunk begins in shared memory. Capped, p has its factor 1 - tanh^2. */
-template <typename S, typename T, bool IS_CAPPED>
+template <typename S, typename T, bool IS_CAPPED, bool IS_SPARSE>
 __device__ __forceinline__ void hy_dq_chunk(float (*sum)[S::M][4], const hy_bwd_operand<S> &q,
                                             const hy_bwd_operand<S> &dout, const hy_dq_warp<S> &w,
-                                            float scale2, float inner, uint32_t keys,
-                                            uint32_t values, int key) {
+                                            const hy_cuda_heads &a, float scale2, float inner,
+                                            uint32_t keys, uint32_t values, int key) {
     float p[S::M][2 * S::N][4], dp[S::M][2 * S::N][4];
     uint32_t ds[S::M][S::N][4];
     hy_bwd_dot<S, T>(p, q, keys + hy_bwd_by_column<S>());
@@ -113,9 +123,9 @@ __device__ __forceinline__ void hy_dq_chunk(float (*sum)[S::M][4], const hy_bwd_
             }
         }
     }
-    if (key + S::CHUNK - 1 > w.own || key < w.high) {
-        hy_dq_hide<S>(p, (const int *)(w.rows + 2 * S::OWN), w.own, key);
-    }
+    bool is_edge = key + S::CHUNK - 1 > w.own || key < w.high;
+    if (IS_SPARSE) is_edge |= hy_gap_touches(hy_dq_gaps<S>()->any, key, S::CHUNK);
+    if (is_edge) hy_dq_hide<S, IS_SPARSE>(p, (const int *)(w.rows + 2 * S::OWN), a, w.own, key);
     HY_EACH(i, 2 * S::M) {
         float delta = w.rows[S::OWN + i * 8];
         HY_EACH(n, 2 * S::N) {
@@ -142,14 +152,14 @@ __device__ __forceinline__ void hy_dq_fetch(const hy_bwd_args<T> &g, uint32_t to
 #endif
 
 /* Blocks of the last queries, which see most keys, go first, so the last ones are short. */
-template <typename S, typename T, bool IS_CAPPED>
+template <typename S, typename T, bool IS_CAPPED, bool IS_SPARSE>
 __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_attention_dq_kernel(const __grid_constant__ hy_bwd_args<T> g) {
 #if HY_HAS_TILES
     extern __shared__ __align__(256) char shared[]; /* a flat row is 256 bytes */
     float *lse2 = (float *)(shared + S::ROWS_AT), *delta = lse2 + S::OWN;
     int *first = (int *)(delta + S::OWN);
-    /* Sequence, key head, last tile, largest first key: read again in each step. */
+    /* Sequence, key head, last tile, largest first key, tiles left out: read again in each step. */
     int *walk = first + S::OWN;
     uint32_t base = hy_shared_address(shared), own_at = base + S::OWN_AT;
     const hy_cuda_heads &a = g.a;
@@ -166,9 +176,14 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_copy_commit();
     int2 *spans = a.doc_starts && h == 0 ? g.first_keys + b * g.spans + query / HY_BWD_SPAN : NULL;
     int2 span = hy_dq_find_first_keys<S>(a, b, query, first, spans);
-    int tile = span.x / S::TILE, last = (min(query + S::OWN, a.T) - 1) / S::TILE;
+    hy_left_out left_out = {};
+    if (IS_SPARSE)
+        left_out = hy_left_out_of(hy_gap_of_rows(a, b, query, min(query + S::OWN, a.T)), S::TILE);
+    int tile = span.x / S::TILE, last = (min(query + S::OWN, a.T) - 1) / S::TILE - left_out.count;
     if (threadIdx.x == 0) walk[0] = b, walk[1] = kv_head, walk[2] = last, walk[3] = span.y;
-    hy_dq_fetch<S>(g, base, b, kv_head, tile * S::TILE);
+    if (IS_SPARSE && threadIdx.x == 0) walk[4] = left_out.first, walk[5] = left_out.count;
+    /* Tiles are numbered without those that are left out. */
+    hy_dq_fetch<S>(g, base, b, kv_head, hy_tile_behind(left_out, tile) * S::TILE);
     hy_copy_commit();
     hy_copy_wait<1>();
     __syncthreads();
@@ -184,24 +199,36 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_dq_warp<S> w;
     w.own = query + skipped;
     w.rows = lse2 + skipped + threadIdx.x % 32 / 4;
+    if (IS_SPARSE) {
+        int document = first[skipped + threadIdx.x % S::ROWS];
+        int before = __reduce_min_sync(0xffffffffu, document);
+        int after = __reduce_max_sync(0xffffffffu, document);
+        if (threadIdx.x % 32 == 0) /* read after the next barrier */
+            *hy_dq_gaps<S>() = hy_gaps_of(a.local, a.global, before, after, w.own, S::ROWS);
+    }
     float sum[2 * S::STEPS][S::M][4];
     hy_bwd_clear<S>(sum);
     for (int stage = 0; tile <= walk[2]; tile++, stage ^= 1) {
         hy_copy_wait<0>();
         __syncthreads();
+        int here = tile, after = tile + 1;
+        if (IS_SPARSE) {
+            hy_left_out out = {walk[4], walk[5]};
+            here = hy_tile_behind(out, here), after = hy_tile_behind(out, after);
+        }
         if (tile < walk[2]) {
             uint32_t next = base + (stage ^ 1) * S::STAGE_BYTES;
-            hy_dq_fetch<S>(g, next, walk[0], walk[1], (tile + 1) * S::TILE);
+            hy_dq_fetch<S>(g, next, walk[0], walk[1], after * S::TILE);
         }
         hy_copy_commit();
         w.high = walk[3];
         /* No query of the warp sees keys after its last query. */
-        int key = tile * S::TILE, end = min(key + S::TILE, w.own + S::ROWS);
+        int key = here * S::TILE, end = min(key + S::TILE, w.own + S::ROWS);
         uint32_t keys = base + stage * S::STAGE_BYTES;
 #pragma unroll 1
         for (; key < end; key += S::CHUNK) {
-            hy_dq_chunk<S, T, IS_CAPPED>(sum, q, dout, w, g.scale2, g.inner, keys,
-                                         keys + S::TILE_BYTES, key);
+            hy_dq_chunk<S, T, IS_CAPPED, IS_SPARSE>(sum, q, dout, w, a, g.scale2, g.inner, keys,
+                                                    keys + S::TILE_BYTES, key);
             keys += S::CHUNK * S::ROW_BYTES;
         }
     }

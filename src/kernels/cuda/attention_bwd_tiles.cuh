@@ -54,10 +54,12 @@ template <typename T> struct hy_bwd_args {
     const float *lse;
     float *lse2, *delta; /* (B, H, padded): lse in units of log2, sum(dout out); past T inf and 0 */
     int2 *first_keys;    /* (B, spans): smallest and largest first key of a span; with doc_starts */
-    float *partial;      /* (parts, 2, B T, K D): dk and dv before parts are summed */
+    float *partial;      /* (parts, 2, B keys, K D): dk and dv before parts are summed */
     uint4 *kept;         /* (heads at a time, pieces, 32): ds, if it is stored */
     int spans, padded;   /* of a sequence; its rows rounded up to tiles */
-    int parts;           /* number of blocks that share the query heads of a key head */
+    int parts; /* number of blocks that share the query heads of a key head; sparse: the queries of
+                  global keys */
+    int keys;  /* of a sequence, in `partial`: all; sparse: the global ones */
     int first_unit, units; /* heads of k and v, of all sequences, in one launch */
     float scale2;          /* factor of scores, in units of log2 */
     float inner;           /* capped: factor of q k before tanh; then scale2 has the cap */

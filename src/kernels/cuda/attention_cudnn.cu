@@ -200,6 +200,8 @@ static const hy_cudnn_attention *serving(const hy_cuda *cuda, const hy_op_call *
         snprintf(why, why_bytes, "it does not support documents");
     } else if (window > 0 && window < call->attr.heads.seq) {
         snprintf(why, why_bytes, "it does not support a window of %d tokens", (int)window);
+    } else if (hy_heads_are_sparse(&call->attr.heads)) {
+        snprintf(why, why_bytes, "it does not support block-sparse attention");
     } else if (call->attr.heads.softcap > 0 || hy_has(hy_attention_sinks(call))) {
         snprintf(why, why_bytes, "it does not support %s",
                  call->attr.heads.softcap > 0 ? "capped scores" : "sinks");

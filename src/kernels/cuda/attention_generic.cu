@@ -165,7 +165,8 @@ __device__ __forceinline__ void soften(float score[S::R][S::J], float m[S::R], f
         float high = m[r], added = 0;
         HY_EACH(j, S::J) {
             int at = key + tx + TX * j;
-            bool is_seen = at >= first[r] && at <= query + ty + TY * r;
+            int i = query + ty + TY * r;
+            bool is_seen = at >= first[r] && at <= i && !hy_is_in_gap(a, first[r], i, at);
             score[r][j] = is_seen ? score_of<IS_CAPPED>(a, score[r][j]) : -INFINITY;
             high = fmaxf(high, score[r][j]);
         }
@@ -214,7 +215,9 @@ static __global__ void __launch_bounds__(THREADS, 2) forward_kernel(const generi
         total[r] = 0;
         first[r] = hy_first_key(a, b, min(query + ty + TY * r, a.T - 1));
     }
+    hy_gap gap = hy_gap_of_rows(a, b, query, end);
     for (int key = first_key_of_rows(a, b, query, end); key < end; key += S::THEIRS) {
+        if (hy_gap_hides(gap, key, 1)) key = gap.end;
         float score[S::R][S::J];
         __syncthreads();
         load_rows<S, S::THEIRS>(theirs, k, key, end, D);
@@ -301,7 +304,9 @@ static __global__ void __launch_bounds__(THREADS, 2) dq_kernel(const generic_cal
         delta[r] = call.delta[(int64_t)head * a.T + i];
         first[r] = hy_first_key(a, b, i);
     }
+    hy_gap gap = hy_gap_of_rows(a, b, query, end);
     for (int key = first_key_of_rows(a, b, query, end); key < end; key += S::THEIRS) {
+        if (hy_gap_hides(gap, key, 1)) key = gap.end;
         float score[S::R][S::J], dp[S::R][S::J];
         __syncthreads();
         load_rows<S, S::THEIRS>(k_tile, k, key, end, D);
@@ -312,7 +317,8 @@ static __global__ void __launch_bounds__(THREADS, 2) dq_kernel(const generic_cal
         HY_EACH(r, S::R) {
             HY_EACH(j, S::J) {
                 int i = query + ty + TY * r, at = key + tx + TX * j;
-                bool is_seen = i < end && at >= first[r] && at <= i;
+                bool is_seen =
+                    i < end && at >= first[r] && at <= i && !hy_is_in_gap(a, first[r], i, at);
                 weigh_pair<IS_CAPPED>(&score[r][j], &dp[r][j], is_seen, lse[r], delta[r], a);
             }
         }
@@ -358,7 +364,9 @@ static __global__ void __launch_bounds__(THREADS, 2) dkv_kernel(const generic_ca
             HY_EACH(j, S::J) {
                 int i = query + tx + TX * j;
                 first[j] = i < end ? hy_first_key(a, b, i) : a.T;
-                sees_any |= first[j] < key_end;
+                bool is_hidden =
+                    hy_is_in_gap(a, first[j], i, key) && hy_is_in_gap(a, first[j], i, key_end - 1);
+                sees_any |= first[j] < key_end && !is_hidden;
             }
             if (!__syncthreads_or(sees_any)) continue;
             load_rows<S, S::THEIRS>(q_tile, q, query, end, D);
@@ -372,7 +380,7 @@ static __global__ void __launch_bounds__(THREADS, 2) dkv_kernel(const generic_ca
                 float lse = call.lse[head * a.T + i], delta = call.delta[head * a.T + i];
                 HY_EACH(r, S::R) {
                     int at = key + ty + TY * r;
-                    bool is_seen = at >= first[j] && at <= i;
+                    bool is_seen = at >= first[j] && at <= i && !hy_is_in_gap(a, first[j], i, at);
                     weigh_pair<IS_CAPPED>(&score[r][j], &dp[r][j], is_seen, lse, delta, a);
                 }
             }

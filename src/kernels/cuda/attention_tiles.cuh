@@ -183,6 +183,13 @@ template <typename S> struct hy_first_keys {
     int2 of_warp[S::WARPS];
 };
 
+/* Block-sparse attention: the gaps of each warp's rows, and the tiles of keys that a block of threads
+ * leaves out. */
+template <typename S> struct hy_sparse_keys {
+    hy_gaps of_warp[S::WARPS];
+    hy_left_out left_out;
+};
+
 /* Masks keys after a query and keys before the first it sees. */
 template <typename S>
 __device__ __forceinline__ void hy_hide_keys(float score[S::M_TILES][S::SN / 8][4],
@@ -196,6 +203,27 @@ __device__ __forceinline__ void hy_hide_keys(float score[S::M_TILES][S::SN / 8][
                 HY_EACH(e, 2) {
                     bool is_seen = n * 8 + e >= low && n * 8 + e <= high;
                     if (!is_seen) score[mt][n][2 * r + e] = -INFINITY;
+                }
+            }
+        }
+    }
+}
+
+/* Masks keys in the gaps of queries. */
+template <typename S>
+__device__ __forceinline__ void hy_hide_gaps(float score[S::M_TILES][S::SN / 8][4],
+                                             const hy_first_keys<S> *first, const hy_cuda_heads &a,
+                                             int own, int key) {
+    int thread = hy_thread_here(), lane = thread % 32;
+    HY_EACH(mt, S::M_TILES) {
+        HY_EACH(r, 2) {
+            int row = mt * 16 + r * 8 + lane / 4, begin = key + lane % 4 * 2;
+            int document = first->of_row[hy_own_rows<S>(thread) + row];
+            hy_gap gap = hy_sparse_gap(a.local, a.global, document, own + row);
+            int low = gap.begin - begin, high = gap.end - begin;
+            HY_EACH(n, S::SN / 8) {
+                HY_EACH(e, 2) {
+                    if (n * 8 + e >= low && n * 8 + e < high) score[mt][n][2 * r + e] = -INFINITY;
                 }
             }
         }
@@ -372,10 +400,28 @@ template <typename S> __device__ __forceinline__ void hy_clear_rows(hy_attention
     }
 }
 
-/* The warp's rows attend to SN keys from `key` on, if any row sees them. */
-template <typename S, typename T, bool IS_CAPPED>
+/* Fills `sparse` for the block's queries; returns what it has of tiles. `first` is filled. */
+template <typename S>
+__device__ __forceinline__ hy_left_out hy_find_gaps(hy_sparse_keys<S> *sparse,
+                                                    const hy_first_keys<S> *first,
+                                                    const hy_cuda_heads &a, int b, int query) {
+    constexpr int ROWS = 16 * S::M_TILES;
+    int warp = threadIdx.x / 32, own = hy_own_rows<S>(threadIdx.x);
+    hy_gap gap = hy_gap_of_rows(a, b, query, min(query + S::BM, a.T));
+    hy_left_out out = hy_left_out_of(gap, S::BN);
+    int2 of = a.doc_starts ? first->of_warp[warp] : make_int2(0, 0);
+    if (threadIdx.x % 32 == 0)
+        sparse->of_warp[warp] = hy_gaps_of(a.local, a.global, of.x, of.y, query + own, ROWS);
+    if (threadIdx.x == 0) sparse->left_out = out;
+    __syncthreads();
+    return out;
+}
+
+/* The warp's rows attend to SN keys from `key` on, if any row sees them. `sparse` only if IS_SPARSE. */
+template <typename S, typename T, bool IS_CAPPED, bool IS_SPARSE>
 __device__ __forceinline__ void hy_attend(hy_attention_rows<S> &rows, const hy_first_keys<S> *first,
-                                          bool hides_before, float scale, float inner,
+                                          bool hides_before, const hy_sparse_keys<S> *sparse,
+                                          const hy_cuda_heads &a, float scale, float inner,
                                           uint32_t queries, uint32_t keys, int own, int key) {
     if (key >= own + 16 * S::M_TILES) return; /* after every row of the warp */
     bool is_edge = key + S::SN > own + 1;
@@ -384,23 +430,29 @@ __device__ __forceinline__ void hy_attend(hy_attention_rows<S> &rows, const hy_f
         if (key + S::SN <= low_high.x) return;
         is_edge |= key < low_high.y;
     }
+    if (IS_SPARSE) {
+        if (hy_gap_hides(sparse->of_warp[hy_thread_here() / 32].all, key, S::SN)) return;
+        is_edge |= hy_gap_touches(sparse->of_warp[hy_thread_here() / 32].any, key, S::SN);
+    }
     float score[S::M_TILES][S::SN / 8][4];
     hy_score_keys<S, T>(score, rows, queries, keys);
     if (IS_CAPPED) hy_cap_scores<S>(score, inner);
     if (is_edge) hy_hide_keys<S>(score, first, own, key);
+    if (IS_SPARSE && is_edge) hy_hide_gaps<S>(score, first, a, own, key);
     hy_meet_scores<S>(score, rows, scale);
     hy_soften<S>(score, rows, scale);
     hy_weigh_values<S, T>(score, rows, keys + S::TILE_BYTES);
 }
 
-/* The block's rows, which begin at key `query`, attend to tiles `tile` down to `low`. Two groups of
- * copies are on their way: of the queries, and of the first tile to `base`. fetch_next(to,
- * tile) copies the tile below the last that was copied. */
-template <typename S, typename T, bool IS_CAPPED, typename F>
-__device__ __forceinline__ void hy_attend_tiles(hy_attention_rows<S> &rows,
-                                                const hy_first_keys<S> *first, bool hides_before,
-                                                float scale, float inner, uint32_t base, int query,
-                                                int tile, int low, F fetch_next) {
+/* The block's rows, which begin at key `query`, attend to tiles `tile` down to `low`; if they are
+ * sparse, these are numbers of hy_tile_behind. Two groups of copies are on their way: of the
+ * queries, and of the first tile to `base`. fetch_next(to, tile) copies the tile below the last that
+ * was copied. */
+template <typename S, typename T, bool IS_CAPPED, bool IS_SPARSE, typename F>
+__device__ __forceinline__ void
+hy_attend_tiles(hy_attention_rows<S> &rows, const hy_first_keys<S> *first, bool hides_before,
+                const hy_sparse_keys<S> *sparse, const hy_cuda_heads &a, float scale, float inner,
+                uint32_t base, int query, int tile, int low, F fetch_next) {
     hy_clear_rows<S>(rows);
     int own_rows = hy_own_rows<S>(threadIdx.x);
     if (S::KEPT > 0) {
@@ -427,11 +479,12 @@ __device__ __forceinline__ void hy_attend_tiles(hy_attention_rows<S> &rows,
                        tile - (S::STAGES - 1));
         }
         hy_copy_commit();
+        int here = IS_SPARSE ? hy_tile_behind(sparse->left_out, tile) : tile;
 #pragma unroll
         for (int part = S::BN / S::SN - 1; part >= 0; part--) {
-            hy_attend<S, T, IS_CAPPED>(rows, first, hides_before, scale, inner, base + S::Q_OFFSET,
-                                       keys + part * S::SN * S::ROW_BYTES, own,
-                                       tile * S::BN + part * S::SN);
+            hy_attend<S, T, IS_CAPPED, IS_SPARSE>(
+                rows, first, hides_before, sparse, a, scale, inner, base + S::Q_OFFSET,
+                keys + part * S::SN * S::ROW_BYTES, own, here * S::BN + part * S::SN);
         }
         keys = keys == base + S::STAGES_END - S::STAGE_BYTES ? base : keys + S::STAGE_BYTES;
     }
@@ -441,7 +494,7 @@ __device__ __forceinline__ void hy_attend_tiles(hy_attention_rows<S> &rows,
 
 #endif
 
-template <typename S, typename T, bool IS_CAPPED>
+template <typename S, typename T, bool IS_CAPPED, bool IS_SPARSE>
 __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_attention_kernel(const T *qkv, T *out, float *lse, hy_cuda_heads a, hy_attention_grid grid) {
 #if HY_HAS_TILES
@@ -465,19 +518,24 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_fetch_rows<S, S::BN, false>(base + S::TILE_BYTES, chunks, k + grid.to_values, grid.apart,
                                    end - tile * S::BN);
     hy_copy_commit();
+    const hy_sparse_keys<S> *sparse = (hy_sparse_keys<S> *)(shared + S::SHARED_BYTES);
     /* Tiles after the first are complete. */
-    auto fetch_next = [&](uint32_t to, int) {
+    auto fetch_next = [&](uint32_t to, int next) {
         k -= grid.to_tile;
+        if (IS_SPARSE && next == sparse->left_out.first - 1)
+            k -= sparse->left_out.count * grid.to_tile;
         hy_fetch_rows<S, S::BN, true>(to, chunks, k, grid.apart, 0);
         hy_fetch_rows<S, S::BN, true>(to + S::TILE_BYTES, chunks, k + grid.to_values, grid.apart,
                                       0);
     };
     bool hides_before = a.doc_starts || a.window > 0;
     int low = hy_find_first_keys<S>(first, a, at.b, query) / S::BN;
+    if (IS_SPARSE)
+        tile -= hy_find_gaps<S>((hy_sparse_keys<S> *)sparse, first, a, at.b, query).count;
 
     hy_attention_rows<S> rows;
-    hy_attend_tiles<S, T, IS_CAPPED>(rows, first, hides_before, grid.scale, grid.inner, base, query,
-                                     tile, low, fetch_next);
+    hy_attend_tiles<S, T, IS_CAPPED, IS_SPARSE>(rows, first, hides_before, sparse, a, grid.scale,
+                                                grid.inner, base, query, tile, low, fetch_next);
     at = hy_attention_place_of<S>(a, grid);
     hy_store_rows<S, T>(rows, shared, a, at.h, out + ((int64_t)at.b * a.T * a.H + at.h) * S::D,
                         lse + ((int64_t)at.b * a.H + at.h) * a.T, (int64_t)a.H * S::D, at.query,

@@ -33,6 +33,14 @@ hy_cuda_op hy_cuda_op_of(hy_op_kind kind) {
                     return hy_attention_blocks_workspace(call);
                 },
                 hy_cuda_attention_supports};
+    case HY_OP_CONV: return {hy_cuda_conv, NULL, NULL};
+    case HY_OP_CONV_BWD: return {hy_cuda_conv_bwd, hy_cuda_conv_bwd_workspace, NULL};
+    case HY_OP_CONV_CACHED: return {hy_cuda_conv_cached, NULL, NULL};
+    case HY_OP_DELTA: return {hy_cuda_delta, hy_cuda_delta_workspace, NULL};
+    case HY_OP_DELTA_BWD: return {hy_cuda_delta_bwd, hy_cuda_delta_workspace, NULL};
+    case HY_OP_DELTA_CACHED: return {hy_cuda_delta, hy_cuda_delta_workspace, NULL};
+    case HY_OP_GATE: return {hy_cuda_gate, NULL, NULL};
+    case HY_OP_GATE_BWD: return {hy_cuda_gate_bwd, hy_cuda_gate_bwd_workspace, NULL};
     case HY_OP_GELU: return {hy_cuda_gelu, NULL, NULL};
     case HY_OP_GELU_BWD: return {hy_cuda_gelu_bwd, NULL, NULL};
     case HY_OP_SWIGLU: return {hy_cuda_swiglu, NULL, NULL};
@@ -247,6 +255,26 @@ static hy_status check_capability(hy_cuda *cuda, const char *name) {
                         cuda->card.capability);
 }
 
+/* A cluster is in one part of the card, and not all parts have a multiple of eight. A card that
+ * cannot say has none. */
+static void count_clusters(hy_cuda_card *card) {
+    cudaLaunchAttribute cluster = {};
+    cudaLaunchConfig_t config = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {8, 1, 1};
+    config.gridDim = dim3(8), config.blockDim = dim3(128);
+    config.dynamicSmemBytes = card->shared_bytes;
+    config.attrs = &cluster, config.numAttrs = 1;
+    if (card->code < 90) return;
+    cudaError_t error = cudaFuncSetAttribute(
+        hy_cuda_probe_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)card->shared_bytes);
+    if (error == cudaSuccess)
+        error = cudaOccupancyMaxActiveClusters(&card->clusters, hy_cuda_probe_kernel, &config);
+    if (error == cudaSuccess) return;
+    cudaGetLastError();
+    card->clusters = 0;
+}
+
 static hy_status describe(hy_cuda *cuda) {
     hy_device_facts *facts = &cuda->backend.facts;
     cudaDeviceProp properties;
@@ -257,6 +285,7 @@ static hy_status describe(hy_cuda *cuda) {
     size_t shared = properties.sharedMemPerBlockOptin, limit = cuda->options.shared_limit;
     cuda->card.shared_bytes = limit && limit < shared ? limit : shared;
     HY_TRY(check_capability(cuda, properties.name));
+    count_clusters(&cuda->card);
     HY_TRY(cuda_memory_now(&cuda->backend, &facts->memory_free, &facts->memory_total));
     snprintf(facts->name, sizeof facts->name, "%.127s", properties.name);
     facts->is_gpu = true;

@@ -5,7 +5,8 @@
  * packs; a group iterates over heads of the whole matrix. All heads of a kind share the weights: a
  * lane keeps its columns of both sums in registers, and the sums of blocks are added at the end
  * (columns.cuh). A head is read before it is written: dqkv may be dout. With is_whole, the q and k
- * parts of rows are normed by the kernels of norm.cu. */
+ * parts of rows are normed by the kernels of norm.cu. With has_gates the heads of qkv and dqkv are
+ * at other places than those of out and dout. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/norm.cuh"
 
@@ -22,7 +23,8 @@ typedef struct head_call {
     float *rstd, *partial; /* (blocks, 2, D): dwq, dwk */
     int64_t N;
     int H, K, D;
-    int lanes; /* lanes per group */
+    int lanes;      /* lanes per group */
+    bool has_gates; /* in qkv and dqkv */
     float eps, offset;
     hy_dtype from_type, x_type, wq_type, wk_type, to_type;
 } head_call;
@@ -44,9 +46,17 @@ static head_call head_call_of(const hy_op_call *call, bool is_bwd) {
     n.H = call->attr.heads.heads;
     n.K = call->attr.heads.kv_heads;
     n.D = call->attr.heads.head_dim;
+    n.has_gates = call->attr.heads.has_gates;
     n.eps = call->attr.heads.eps;
     n.offset = call->attr.heads.norm_offset;
     return n;
+}
+
+/* The first number of a head of qkv: after it comes its gate, if it is a query with one. */
+static __device__ __forceinline__ int64_t head_of_qkv(const head_call &n, int64_t row, int head) {
+    if (!n.has_gates) return (row * (n.H + 2 * n.K) + head) * n.D;
+    int place = head < n.H ? 2 * head : n.H + head;
+    return (row * (2 * n.H + 2 * n.K) + place) * n.D;
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
@@ -74,13 +84,14 @@ struct head_walk {
 
 /* A head that a group has taken. */
 typedef struct head_spot {
-    int64_t base, rstd; /* index of its first number, and of its statistic */
+    int64_t base, of_qkv, rstd; /* index of its first number, that in qkv, that of its statistic */
     bool is_there, is_query, is_value;
 } head_spot;
 
 static __device__ __forceinline__ head_spot take_head(const head_call &n, head_walk &at) {
     head_spot spot;
     spot.base = (at.row * at.heads + at.head) * n.D;
+    spot.of_qkv = head_of_qkv(n, at.row, at.head);
     spot.rstd = at.row * (n.H + n.K) + at.head;
     spot.is_there = at.row < n.N;
     spot.is_query = at.head < n.H;
@@ -145,7 +156,7 @@ static __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) head_norm_rows
             HY_EACH(p, chunks) {
                 int column = (lane + p * n.lanes) * width;
                 bool is_there = spot[h].is_there && column < n.D;
-                x[h][p] = is_there ? hy_load_pack((const T *)n.x + spot[h].base + column)
+                x[h][p] = is_there ? hy_load_pack((const T *)n.x + spot[h].of_qkv + column)
                                    : hy_zero_pack<T>();
             }
         }
@@ -234,7 +245,7 @@ write_gradient(const head_call &n, const head_spot &spot, const hy_pack<T> *dy, 
             float dx = rstd * (d[j] * w[column + j] - v[j] * rstd * mean);
             d[j] = spot.is_value ? d[j] : dx;
         }
-        hy_store_pack((T *)n.to + spot.base + column, hy_packed<T>(d));
+        hy_store_pack((T *)n.to + spot.of_qkv + column, hy_packed<T>(d));
     }
 }
 
@@ -263,7 +274,7 @@ static __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS(chunks))
                 dy[h][p] = x[h][p] = hy_zero_pack<T>();
                 if (!spot[h].is_there || column >= n.D) continue;
                 dy[h][p] = hy_load_pack((const T *)n.from + spot[h].base + column);
-                if (is_normed) x[h][p] = hy_load_pack((const T *)n.x + spot[h].base + column);
+                if (is_normed) x[h][p] = hy_load_pack((const T *)n.x + spot[h].of_qkv + column);
             }
         }
         HY_EACH(h, BWD_HEADS) {
@@ -283,8 +294,10 @@ static __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS(chunks))
 /* One warp per head, one element per lane at a time. */
 static __global__ void __launch_bounds__(THREADS) head_norm_any(head_call n, bool is_bwd) {
     int64_t index = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32, heads = n.H + 2 * n.K;
-    int64_t row = index / heads, base = index * n.D;
+    int64_t row = index / heads;
     int head = (int)(index % heads), lane = threadIdx.x % 32;
+    int64_t of_qkv = head_of_qkv(n, row, head), base = index * n.D;
+    int64_t from = is_bwd ? base : of_qkv, to = is_bwd ? of_qkv : base;
     const void *w = head < n.H ? n.wq : n.wk;
     hy_dtype w_type = head < n.H ? n.wq_type : n.wk_type;
     if (row >= n.N) return;
@@ -292,8 +305,8 @@ static __global__ void __launch_bounds__(THREADS) head_norm_any(head_call n, boo
     bool is_value = head >= n.H + n.K;
     if (is_bwd && !is_value) rstd = *rstd_at;
     for (int i = lane; i < n.D && !is_value; i += 32) {
-        float x = hy_load_any(n.x, base + i, n.x_type),
-              d = hy_load_any(n.from, base + i, n.from_type);
+        float x = hy_load_any(n.x, of_qkv + i, n.x_type),
+              d = hy_load_any(n.from, from + i, n.from_type);
         sum += is_bwd ? d * (n.offset + hy_load_any(w, i, w_type)) * (x * rstd) : x * x;
     }
     sum = hy_warp_sum(sum) / (float)n.D;
@@ -302,13 +315,13 @@ static __global__ void __launch_bounds__(THREADS) head_norm_any(head_call n, boo
     else
         rstd = 1.0f / sqrtf(sum + n.eps);
     for (int i = lane; i < n.D; i += 32) {
-        float d = hy_load_any(n.from, base + i, n.from_type);
+        float d = hy_load_any(n.from, from + i, n.from_type);
         if (!is_value) {
-            float xhat = hy_load_any(n.x, base + i, n.x_type) * rstd,
+            float xhat = hy_load_any(n.x, of_qkv + i, n.x_type) * rstd,
                   weight = (n.offset + hy_load_any(w, i, w_type));
             d = is_bwd ? rstd * (d * weight - xhat * mean) : xhat * weight;
         }
-        hy_store_any(n.to, base + i, n.to_type, d);
+        hy_store_any(n.to, to + i, n.to_type, d);
     }
     if (!is_bwd && !is_value && lane == 0) *rstd_at = rstd;
 }
@@ -328,9 +341,10 @@ struct head_source {
 
     __device__ __forceinline__ chunk fetch(int64_t line, int64_t column) const {
         int64_t row = line / count, head = first + line % count;
-        int64_t at = (row * (n.H + 2 * n.K) + head) * n.D + column;
-        return hy_load_any(n.from, at, n.from_type) *
-               (hy_load_any(n.x, at, n.x_type) * n.rstd[row * (n.H + n.K) + head]);
+        int64_t from = (row * (n.H + 2 * n.K) + head) * n.D + column;
+        int64_t x = head_of_qkv(n, row, (int)head) + column;
+        return hy_load_any(n.from, from, n.from_type) *
+               (hy_load_any(n.x, x, n.x_type) * n.rstd[row * (n.H + n.K) + head]);
     }
     __device__ __forceinline__ void add(chunk p, float *sum) const { sum[0] += p; }
 };

@@ -124,6 +124,8 @@ static hy_rows_call describe(const hy_op_call *call) {
     c.alpha = call->attr.matmul.alpha;
     c.scales = b->quant.scale;
     c.waits = call->attr.matmul.has_computed_b;
+    c.has_fours = c.N % 4 == 0 && is_aligned(d) && is_aligned(bias) &&
+                  (uintptr_t)c.c % 16 == 0; /* NULL is */
     if (b->dtype == HY_NF4) c.nf4 = hy_nf4_codes_of(b);
     return c;
 }

@@ -124,11 +124,18 @@ hy_arch hy_arch_choose(const hy_shape *s, hy_arch wanted) {
     return HY_ARCH_NONE;
 }
 
-hy_status hy_arch_check(const hy_shape *s) {
-    hy_text text = {0};
+hy_status hy_arch_check_family(const hy_shape *s) {
     const hy_family *named = hy_family_of(s->arch);
     const char *lacking = named && named->needs_name ? lacks(named, s) : NULL;
     HY_FAIL_IF(lacking, HY_ERR_INPUT, "%s %s", named->name, lacking);
+    return HY_OK;
+}
+
+hy_status hy_arch_check(const hy_shape *s) {
+    hy_text text = {0};
+    HY_FAIL_IF(s->sparse_local > 0, HY_ERR_INPUT,
+               "no architecture of transformers has block-sparse attention (shape.attention_type)");
+    HY_TRY(hy_arch_check_family(s));
     if (hy_arch_choose(s, s->arch) != HY_ARCH_NONE) return HY_OK;
     for (int arch = HY_ARCH_NONE + 1; arch < HY_ARCH_COUNT; arch++) {
         hy_text_addf(&text, "%s%s %s", text.size ? "; " : "", families[arch]->name,

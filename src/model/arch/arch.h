@@ -198,8 +198,11 @@ bool hy_family_has_key(const hy_family *family, const char *key);
 /* The architecture for this shape: `wanted` if it supports the shape or has needs_name (then
  * hy_arch_check says whether it does), else the first that supports it; HY_ARCH_NONE: none. */
 hy_arch hy_arch_choose(const hy_shape *shape, hy_arch wanted);
-/* HY_ERR_INPUT if no architecture supports this shape: says why, for each. */
+/* HY_ERR_INPUT if the model cannot be written as one of an architecture: says why, for each. */
 hy_status hy_arch_check(const hy_shape *shape);
+/* HY_ERR_INPUT if a family that must be named does not support the shape. Its layers may be
+ * block-sparse, which hy_arch_check refuses. */
+hy_status hy_arch_check_family(const hy_shape *shape);
 /* Why a known model_type or class of transformers is not supported: "(a mixture of experts)" with a
  * space before it; "": not known. */
 const char *hy_arch_why_not(const char *name);
