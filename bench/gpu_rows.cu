@@ -1,15 +1,12 @@
-/* gpu_rows.cu: times the batch-invariant matmuls of decoding, and compares shapes of their blocks.
+/* gpu_rows.cu: times the batch-invariant matmuls of decoding.
  *
  *   make build/bench/gpu_rows && build/bench/gpu_rows [--rows 1,16,64] [--models 7b,1.5b,8b-nf4]
- *       [--shapes] [--steps]
+ *       [--steps]
  *
  * Each figure is the mean over calls of a replayed graph, as decoding runs them, with weights that
  * are not in the card's cache. Every result is compared, bit by bit, with that of its rows alone.
- * "before" is the choice for a card with less shared memory: the shapes that were used until there
- * were open ones.
  *
- * --shapes  open shapes with other numbers of blocks, too
- * --steps   only all matmuls of a step one after another: no other op could make it faster */
+ * --steps  only all matmuls of a step one after another: no other op could make it faster */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +67,7 @@ static size_t bytes_of(const matrix &m) { return (size_t)m.N * m.K * 2 / (m.is_n
 /* ---- the card -------------------------------------------------------------------------------- */
 
 typedef struct bench {
-    hy_cuda cuda, before; /* the card, and one with less shared memory */
+    hy_cuda cuda;
     cudaStream_t stream;
     cudaEvent_t events[2];
     char *weights, *scales;
@@ -106,21 +103,6 @@ static __global__ void count_differences(const uint16_t *x, const uint16_t *y, s
     }
 }
 
-/* Clusters of so many blocks, each with a multiprocessor's shared memory, that run at once. */
-static int count_clusters(const bench *b, int across) {
-    cudaLaunchAttribute cluster = {};
-    cudaLaunchConfig_t config = {};
-    int count = 0, bytes = (int)b->cuda.card.shared_bytes;
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {(unsigned)across, 1, 1};
-    config.gridDim = dim3(8), config.blockDim = dim3(128), config.dynamicSmemBytes = bytes;
-    config.attrs = &cluster, config.numAttrs = 1;
-    check(cudaFuncSetAttribute(fill_real, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-          "clusters");
-    check(cudaOccupancyMaxActiveClusters(&count, fill_real, &config), "clusters");
-    return count;
-}
-
 static const char *op_name(hy_op_kind) { return "matmul"; }
 
 static void open_bench(bench *b, size_t weight_bytes) {
@@ -130,9 +112,6 @@ static void open_bench(bench *b, size_t weight_bytes) {
     b->cuda.card.multiprocessors = p.multiProcessorCount;
     b->cuda.card.shared_bytes = p.sharedMemPerBlockOptin;
     b->cuda.host.op_name = op_name;
-    b->cuda.card.clusters = count_clusters(b, 8);
-    b->before = b->cuda;
-    b->before.card.shared_bytes = std::min(p.sharedMemPerBlockOptin, (size_t)220 * 1024);
     check(cudaStreamCreate(&b->stream), "a stream");
     for (int i = 0; i < 2; i++) check(cudaEventCreate(&b->events[i]), "an event");
     b->weight_bytes = weight_bytes;
@@ -147,11 +126,8 @@ static void open_bench(bench *b, size_t weight_bytes) {
     fill_real<<<2048, 256>>>(b->tokens, (size_t)MOST_ROWS * MOST_K, 1.0f);
     fill_scales<<<2048, 256>>>(b->scales, blocks / 256, blocks);
     check(cudaDeviceSynchronize(), "filling");
-    printf(
-        "%s: %d multiprocessors, %zu bytes of shared memory; clusters of 4 and 8 wide blocks that "
-        "run at once: %d, %d\n",
-        p.name, p.multiProcessorCount, p.sharedMemPerBlockOptin, count_clusters(b, 4),
-        b->cuda.card.clusters);
+    printf("%s: %d multiprocessors, %zu bytes of shared memory\n", p.name, p.multiProcessorCount,
+           p.sharedMemPerBlockOptin);
 }
 
 static hy_rows_call call_of(const bench *b, const matrix &m, int rows, size_t at) {
@@ -160,7 +136,7 @@ static hy_rows_call call_of(const bench *b, const matrix &m, int rows, size_t at
     c.a = b->tokens, c.b = b->weights + at, c.d = b->out;
     c.in = c.out = HY_BF16;
     c.alpha = 1;
-    c.has_fours = m.N % 4 == 0;
+    c.has_fours = m.N % HY_QUAD == 0;
     if (m.is_nf4) {
         size_t blocks = (size_t)m.N * m.K / HY_NF4_BLOCK;
         c.nf4 = {(const uint8_t *)c.b, NULL, (const float2 *)b->scales, NULL, 8};
@@ -169,73 +145,35 @@ static hy_rows_call call_of(const bench *b, const matrix &m, int rows, size_t at
     return c;
 }
 
-/* ---- shapes ---------------------------------------------------------------------------------- */
-
-/* How to run a call: chosen for a card, or one shape for all. */
-typedef hy_status launcher(const hy_cuda_run *run, const hy_rows_call &c);
-typedef struct variant {
-    const char *name;
-    bool is_before;
-    launcher *real_by, *nf4_by;
-} variant;
-
-template <template <typename, int> class W>
-static hy_status chosen(const hy_cuda_run *run, const hy_rows_call &c) {
-    return hy_rows_choose<W, real>(run, c);
-}
-/* PER_CARD places of an open shape for each 128 multiprocessors. */
-template <typename S, template <typename, int> class W, int PER_CARD>
-static hy_status open_shape(const hy_cuda_run *run, const hy_rows_call &c) {
-    int64_t card = run->cuda->card.multiprocessors;
-    return hy_rows_launch_open<S, W, real>(run, c, PER_CARD == 128 ? card : card * PER_CARD / 128);
-}
-#define OPEN(name, per_card, ...)                                                                  \
-    { name, false, open_shape<hy_rows_shape<__VA_ARGS__>, hy_rows_real, per_card>, NULL }
-
-static const variant CHOICES[] = {
-    {"chosen", false, chosen<hy_rows_real>, chosen<hy_rows_nf4>},
-    {"before", true, chosen<hy_rows_real>, chosen<hy_rows_nf4>},
-};
-static const variant SHAPES[] = {
-    OPEN("8 share, 32 each", 16, 8, 2, 9, 1, 0, 8),  OPEN("8 share, 48 each", 16, 8, 3, 6, 1, 0, 8),
-    OPEN("8 share, 16 each", 16, 8, 1, 12, 1, 0, 8), OPEN("8 share, two", 32, 8, 2, 4, 1, 0, 8),
-    OPEN("4 share, 32 each", 32, 8, 2, 8, 1, 0, 4),  OPEN("4 share, two", 64, 8, 2, 4, 1, 0, 4),
-    OPEN("alone, 48 each", 128, 8, 3, 6, 1, 0),      OPEN("alone, 32 each", 128, 8, 2, 8, 1, 0),
-    OPEN("alone, two", 256, 8, 3, 3, 1, 0),          OPEN("alone, 16 each", 128, 8, 1, 9, 1, 0),
-};
-
-static void launch(const bench *b, const variant &v, const matrix &m, int rows, size_t at) {
+static void launch(const bench *b, const matrix &m, const hy_rows_call &c) {
     hy_op_call call = {};
     call.kind = HY_OP_MATMUL;
-    hy_cuda_run run = {&call, (hy_cuda *)(v.is_before ? &b->before : &b->cuda), b->stream};
-    (m.is_nf4 ? v.nf4_by : v.real_by)(&run, call_of(b, m, rows, at));
+    hy_cuda_run run = {&call, (hy_cuda *)&b->cuda, b->stream};
+    (m.is_nf4 ? hy_rows_choose<hy_rows_nf4, real> : hy_rows_choose<hy_rows_real, real>)(&run, c);
 }
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
 /* Results of each row alone, as bits to compare with. */
 static void run_alone(const bench *b, const matrix &m, int rows) {
-    hy_op_call call = {};
-    call.kind = HY_OP_MATMUL;
-    hy_cuda_run run = {&call, (hy_cuda *)&b->cuda, b->stream};
     for (int row = 0; row < rows; row++) {
         hy_rows_call c = call_of(b, m, 1, 0);
         c.a = b->tokens + (size_t)row * m.K, c.d = b->alone + (size_t)row * m.N;
-        (m.is_nf4 ? CHOICES[0].nf4_by : CHOICES[0].real_by)(&run, c);
+        launch(b, m, c);
     }
 }
 
-static unsigned differences(const bench *b, const variant &v, const matrix &m, int rows) {
+static unsigned differences(const bench *b, const matrix &m, int rows) {
     unsigned count = 0;
     size_t all = (size_t)rows * m.N;
     check(cudaMemsetAsync(b->out, 0xff, all * 2, b->stream), "clearing");
     check(cudaMemsetAsync(b->differences, 0, sizeof count, b->stream), "clearing");
-    launch(b, v, m, rows, 0);
+    launch(b, m, call_of(b, m, rows, 0));
     count_differences<<<1024, 256, 0, b->stream>>>((const uint16_t *)b->out,
                                                    (const uint16_t *)b->alone, all, b->differences);
     check(cudaMemcpyAsync(&count, b->differences, sizeof count, cudaMemcpyDeviceToHost, b->stream),
           "comparing");
-    check(cudaStreamSynchronize(b->stream), v.name);
+    check(cudaStreamSynchronize(b->stream), m.name);
     return count;
 }
 
@@ -262,42 +200,35 @@ template <typename F> static double replay(const bench *b, F f) {
     return best;
 }
 
-static double time_matrix(const bench *b, const variant &v, const matrix &m, int rows) {
+static double time_matrix(const bench *b, const matrix &m, int rows) {
     size_t bytes = bytes_of(m), copies = std::min(b->weight_bytes / bytes, (size_t)64);
     int calls = (int)std::max((size_t)8, std::min((size_t)64, ((size_t)4 << 30) / bytes));
     return replay(b,
                   [&] {
-                      for (int i = 0; i < calls; i++) launch(b, v, m, rows, i % copies * bytes);
+                      for (int i = 0; i < calls; i++)
+                          launch(b, m, call_of(b, m, rows, i % copies * bytes));
                   }) /
            calls;
 }
 
-static void compare(const bench *b, const matrix &m, int rows, bool has_shapes) {
+static void show(const bench *b, const matrix &m, int rows) {
     run_alone(b, m, rows);
-    auto show = [&](const variant &v) {
-        if (m.is_nf4 && !v.nf4_by) return;
-        unsigned wrong = differences(b, v, m, rows);
-        double us = time_matrix(b, v, m, rows);
-        printf("  %-8s %6d x %5d, %2d rows  %-18s %8.2f us  %4.0f GB/s%s\n", m.name, m.N, m.K, rows,
-               v.name, us, bytes_of(m) / us * 1e-3, wrong ? "  OTHER BITS" : "");
-    };
-    show(CHOICES[0]);
-    if (rows > 32) show(CHOICES[1]);
-    if (rows > 32 && has_shapes) {
-        for (const variant &v : SHAPES) show(v);
-    }
+    unsigned wrong = differences(b, m, rows);
+    double us = time_matrix(b, m, rows);
+    printf("  %-8s %6d x %5d, %2d rows  %8.2f us  %4.0f GB/s%s\n", m.name, m.N, m.K, rows, us,
+           bytes_of(m) / us * 1e-3, wrong ? "  OTHER BITS" : "");
     fflush(stdout);
 }
 
 /* All matmuls of a step. */
-static void time_step(const bench *b, const model &m, int rows, const variant &v) {
+static void time_step(const bench *b, const model &m, int rows) {
     size_t bytes = 0, all = bytes_of(m.head);
     for (const matrix &one : m.of_layer) all += m.layers * bytes_of(one);
     double us = replay(b, [&] {
         size_t at = 0;
         auto next = [&](const matrix &one) {
             if (at + bytes_of(one) > b->weight_bytes) at = 0;
-            launch(b, v, one, rows, at);
+            launch(b, one, call_of(b, one, rows, at));
             at += bytes_of(one), bytes += bytes_of(one);
         };
         for (int layer = 0; layer < m.layers; layer++) {
@@ -305,8 +236,8 @@ static void time_step(const bench *b, const model &m, int rows, const variant &v
         }
         next(m.head);
     });
-    printf("%s, %d rows, all matmuls of a step, %s: %.0f us, %.0f GB/s; at most %.0f tokens/s\n",
-           m.name, rows, v.name, us, all / us * 1e-3, rows / us * 1e6);
+    printf("%s, %d rows, all matmuls of a step: %.0f us, %.0f GB/s; at most %.0f tokens/s\n",
+           m.name, rows, us, all / us * 1e-3, rows / us * 1e6);
     fflush(stdout);
 }
 
@@ -341,12 +272,10 @@ int main(int argc, char **argv) {
         if (!lists(models, m.name)) continue;
         for (int count : rows) {
             if (!option(argc, argv, "--steps", NULL)) {
-                for (const matrix &one : m.of_layer)
-                    compare(&b, one, count, option(argc, argv, "--shapes", NULL));
-                compare(&b, m.head, count, option(argc, argv, "--shapes", NULL));
+                for (const matrix &one : m.of_layer) show(&b, one, count);
+                show(&b, m.head, count);
             }
-            time_step(&b, m, count, CHOICES[0]);
-            if (count > 32) time_step(&b, m, count, CHOICES[1]);
+            time_step(&b, m, count);
         }
     }
     return 0;

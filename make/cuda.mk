@@ -20,8 +20,11 @@ endif
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo --compress-mode=size -Iinclude -Isrc \
     -Xcompiler -fPIC,-Wall,-Wextra,-Wno-missing-field-initializers \
     -Xcompiler -fvisibility=hidden $(NVCC_EXTRA) \
-    $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
-    -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+    $(foreach a,$(OWN_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
+    -gencode arch=compute_$(lastword $(OWN_ARCHS)),code=compute_$(lastword $(OWN_ARCHS))
+# wgmma exists in code for sm_90a alone, which runs wherever sm_90 does.
+OWN_ARCHS = $(CUDA_ARCHS)
+$(OBJ)/src/kernels/cuda/grouped_wgmma.cu.o: OWN_ARCHS = $(patsubst 90,90a,$(CUDA_ARCHS))
 CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(OBJ)/%.cu.o)
 
 $(eval $(call remember,$(OBJ)/cuda-flags,$(NVCC) $(NVCC_FLAGS) $(CUDA_SOURCES)))

@@ -438,17 +438,29 @@ static inline void reference_swiglu(const hy_op_call *c) {
     double *out = reference_data(c, is_forward ? HY_SWIGLU_Y : HY_SWIGLU_BWD_DGATE_UP);
     const hy_tensor *narrow = &c->t[is_forward ? HY_SWIGLU_Y : HY_SWIGLU_BWD_DY];
     hy_act kind = c->attr.act.kind == HY_ACT_DEFAULT ? HY_ACT_SILU : c->attr.act.kind;
+    const double *weights =
+        reference_data(c, is_forward ? HY_SWIGLU_WEIGHTS : HY_SWIGLU_BWD_WEIGHTS);
+    const int32_t *order = c->t[is_forward ? HY_SWIGLU_ORDER : HY_SWIGLU_BWD_ORDER].data;
+    double *dweights = is_forward ? NULL : reference_data(c, HY_SWIGLU_BWD_DWEIGHTS);
+    double *active = is_forward ? NULL : reference_data(c, HY_SWIGLU_BWD_ACTIVE);
     int64_t F = hy_tensor_width(narrow);
     for (int64_t n = 0; n < hy_tensor_height(narrow); n++) {
+        int64_t at = order ? order[n] : n;
+        double weight = weights ? weights[at] : 1, dweight = 0;
         for (int64_t i = 0; i < F; i++) {
             double g = gate_up[n * 2 * F + i], u = gate_up[n * 2 * F + F + i];
+            double y = reference_act(kind, g) * u;
             if (is_forward) {
-                out[n * F + i] = reference_act(kind, g) * u;
-            } else {
-                out[n * 2 * F + i] = dy[n * F + i] * u * reference_act_slope(kind, g);
-                out[n * 2 * F + F + i] = dy[n * F + i] * reference_act(kind, g);
+                out[n * F + i] = weight * y;
+                continue;
             }
+            double d = weight * dy[n * F + i];
+            dweight += dy[n * F + i] * y;
+            out[n * 2 * F + i] = d * u * reference_act_slope(kind, g);
+            out[n * 2 * F + F + i] = d * reference_act(kind, g);
+            if (active) active[n * F + i] = weight * y;
         }
+        if (dweights) dweights[at] = dweight;
     }
 }
 
@@ -682,6 +694,8 @@ static inline void reference_fill(const hy_op_call *c) {
     }
 }
 
+#include "expert_reference.h"
+
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 static inline void reference_run(const hy_op_call *c) {
@@ -723,6 +737,12 @@ static inline void reference_run(const hy_op_call *c) {
         [HY_OP_MUON] = reference_muon,
         [HY_OP_CAST] = reference_cast,
         [HY_OP_FILL] = reference_fill,
+        [HY_OP_ROUTE] = reference_route,
+        [HY_OP_ROUTE_BWD] = reference_route_bwd,
+        [HY_OP_SORT_EXPERTS] = reference_sort_experts,
+        [HY_OP_GROUPED_MATMUL] = reference_grouped_matmul,
+        [HY_OP_GROUPED_GRAD] = reference_grouped_grad,
+        [HY_OP_SUM_ROWS] = reference_sum_rows,
     };
     assert(table[c->kind] != NULL);
     table[c->kind](c);

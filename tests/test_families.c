@@ -153,8 +153,8 @@ static void check_written(golden *g, const char *source, const char *original, c
     close_golden(&again);
 }
 
-/* With the folder that it came from, and without. The text model of a multimodal folder is written
- * as that of another case. */
+/* With the folder that it came from, and without: then the text model of a multimodal folder is
+ * written as that of another case. */
 START_TEST(what_is_written_is_what_was_read) {
     golden g;
     char folder[256], out[600], source[512], original[512];
@@ -165,9 +165,28 @@ START_TEST(what_is_written_is_what_was_read) {
     snprintf(original, sizeof original, "%s", folder_of(text ? text : g.name));
     temp_folder(folder);
     snprintf(out, sizeof out, "%s/%s", kept ? kept : folder, g.name);
-    check_written(&g, text ? source : original, original, out);
+    check_written(&g, source, source, out);
     snprintf(out, sizeof out, "%s/%s.bare", kept ? kept : folder, g.name);
     check_written(&g, NULL, original, out);
+    remove_folder(folder);
+    close_golden(&g);
+}
+END_TEST
+
+/* A run keeps the small files of the folder that it started from, but not the parts for images. */
+START_TEST(without_the_parts_for_images_the_text_model_is_written) {
+    static const char name[] = "qwen35-multimodal";
+    golden g;
+    char folder[256], out[300];
+    open_family(&g, name, folder_of(name));
+    snprintf(out, sizeof out, "%s/text", temp_folder(folder));
+    must(write_store_from(&g, &g.weights, folder_of(name), folder, HY_BF16, out));
+    models_are_the_same(folder_of("qwen35-grouped"), out);
+    hy_json *json = config_of(out);
+    const char *type = "";
+    ck_assert(hy_json_as_string(hy_json_get(hy_json_root(json), "model_type"), &type, NULL));
+    ck_assert_str_eq(type, "qwen3_5_text");
+    hy_json_free(json);
     remove_folder(folder);
     close_golden(&g);
 }
@@ -277,6 +296,7 @@ static Suite *families_suite(void) {
     tcase_add_loop_test(tc, twenty_adamw_steps_follow_pytorch, 0, (int)case_count);
     tcase_add_loop_test(tc, greedy_tokens_are_those_of_transformers, 0, (int)case_count);
     tcase_add_loop_test(tc, what_is_written_is_what_was_read, 0, (int)case_count);
+    tcase_add_test(tc, without_the_parts_for_images_the_text_model_is_written);
     tcase_add_test(tc, fields_left_out_have_the_defaults_of_transformers);
     tcase_add_test(tc, published_configs_have_the_published_number_of_parameters);
     tcase_add_loop_test(tc, a_pattern_of_windows_is_not_exported_where_transformers_has_none, 0, 3);

@@ -17,6 +17,8 @@
 #define QWEN3(more) "{\"model_type\": \"qwen3\", \"num_key_value_heads\": 2, " LLAMA_SIZES more "}"
 #define STARCODER2(more)                                                                           \
     "{\"model_type\": \"starcoder2\", \"num_key_value_heads\": 2, " LLAMA_SIZES more "}"
+#define QWEN35(more)                                                                               \
+    "{\"model_type\": \"qwen3_5_text\", \"num_key_value_heads\": 2, " LLAMA_SIZES more "}"
 #define GPT2(more)                                                                                 \
     "{\"model_type\": \"gpt2\", \"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, "                   \
     "\"n_positions\": 16, \"vocab_size\": 96" more "}"
@@ -84,6 +86,16 @@ static const struct {
     {QWEN2(", \"use_sliding_window\": true, \"max_window_layers\": -1"), "max_window_layers"},
     {MISTRAL(", \"sliding_window\": -5"), "sliding_window"},
     {QWEN3(""), "\"head_dim\" is missing"},
+    {QWEN35(", \"layer_types\": [\"linear_attention\"]"), "one word per layer"},
+    {QWEN35(", \"layer_types\": [\"linear_attention\", \"sliding_attention\"]"),
+     "has sliding_attention; supported: full_attention, linear_attention"},
+    {QWEN35(", \"full_attention_interval\": 0"), "full_attention_interval"},
+    {QWEN35(", \"hidden_act\": \"gelu\""), "\"hidden_act\" gelu is not supported"},
+    {QWEN35(", \"attn_output_gate\": false"), "\"attn_output_gate\" is supported only as 1"},
+    {QWEN35(", \"linear_num_value_heads\": 24"), "16 key heads and 24 value heads"},
+    {QWEN35(", \"linear_key_head_dim\": 257"), "key heads of 257"},
+    {QWEN35(", \"linear_conv_kernel_dim\": 9"), "sees 9 tokens; supported: 2 to 8"},
+    {"{\"model_type\": \"qwen3_5_moe_text\"}", "(a mixture of experts)"},
     {GPT2(", \"n_inner\": -1"), "n_inner"},
     {GPT2(", \"activation_function\": \"relu\""), "relu"},
     {GPT2(", \"scale_attn_weights\": false"), "scale_attn_weights"},

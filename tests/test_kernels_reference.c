@@ -4,6 +4,7 @@
  * The scalar is L = sum(dy * out) with random dy. Each input element is moved both ways by a small
  * step; in double precision the quotient is good to about nine digits. */
 #include "delta_calls.h"
+#include "expert_calls.h"
 
 #define STEP 1e-5
 
@@ -379,6 +380,96 @@ START_TEST(linear_layer_backward) {
 }
 END_TEST
 
+START_TEST(weighted_rows_backward) {
+    trial f = weighted_swiglu_trial(HY_OP_SWIGLU, 5, 4, 0);
+    trial b = weighted_swiglu_trial(HY_OP_SWIGLU_BWD, 5, 4, 0);
+    for (int i = 0; i < 3; i++) {
+        static const int pairs[3][2] = {{HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_GATE_UP},
+                                        {HY_SWIGLU_BWD_WEIGHTS, HY_SWIGLU_WEIGHTS},
+                                        {HY_SWIGLU_BWD_ORDER, HY_SWIGLU_ORDER}};
+        const hy_tensor *from = &f.exact.t[pairs[i][1]];
+        memcpy(b.exact.t[pairs[i][0]].data, from->data, hy_tensor_bytes(from));
+    }
+    reference_run(&b.exact);
+    const double *dy = b.exact.t[HY_SWIGLU_BWD_DY].data;
+    check_gradient(&b.exact, HY_SWIGLU_BWD_DGATE_UP, &f.exact, HY_SWIGLU_GATE_UP, HY_SWIGLU_Y, dy);
+    check_gradient(&b.exact, HY_SWIGLU_BWD_DWEIGHTS, &f.exact, HY_SWIGLU_WEIGHTS, HY_SWIGLU_Y, dy);
+    trial_end(&f);
+    trial_end(&b);
+}
+END_TEST
+
+/* The gradient of the weights, then that of the losses. */
+START_TEST(routing_backward) {
+    static const route_case cases[] = {{2, 4, 8, 2, HY_ROUTE_SOFTMAX, true, false},
+                                       {1, 6, 9, 4, HY_ROUTE_SOFTMAX, false, true},
+                                       {2, 3, 12, 3, HY_ROUTE_SIGMOID, true, true},
+                                       {1, 7, 5, 5, HY_ROUTE_SIGMOID, false, false}};
+    for (int i = 0; i < 8; i++) {
+        bool is_of_losses = i % 2;
+        const route_case *c = &cases[i / 2];
+        trial f = route_trial(c, 0), b = route_bwd_trial(c, 0, 0.25f * is_of_losses, is_of_losses);
+        int out = is_of_losses ? HY_ROUTE_LOSSES : HY_ROUTE_WEIGHTS;
+        int64_t count = hy_tensor_count(&f.exact.t[out]);
+        double *dy = calloc((size_t)count, sizeof *dy);
+        reference_run((f.exact.attr = f.call.attr, &f.exact));
+        memcpy(b.exact.t[HY_ROUTE_BWD_CHOICE].data, f.exact.t[HY_ROUTE_CHOICE].data,
+               hy_tensor_bytes(&f.exact.t[HY_ROUTE_CHOICE]));
+        memcpy(b.exact.t[HY_ROUTE_BWD_LOGITS].data, f.exact.t[HY_ROUTE_LOGITS].data,
+               hy_tensor_bytes(&f.exact.t[HY_ROUTE_LOGITS]));
+        double *dweights = b.exact.t[HY_ROUTE_BWD_DWEIGHTS].data;
+        for (int64_t k = 0; k < count; k++) {
+            static const double factors[HY_ROUTE_LOSSES_COUNT] = {0.25, 1, 0};
+            dy[k] = is_of_losses ? factors[k % HY_ROUTE_LOSSES_COUNT] : dweights[k];
+        }
+        if (is_of_losses) memset(dweights, 0, hy_tensor_bytes(&b.exact.t[HY_ROUTE_BWD_DWEIGHTS]));
+        reference_run((b.exact.attr = b.call.attr, &b.exact));
+        check_gradient(&b.exact, HY_ROUTE_BWD_DLOGITS, &f.exact, HY_ROUTE_LOGITS, out, dy);
+        free(dy);
+        trial_end(&f);
+        trial_end(&b);
+    }
+}
+END_TEST
+
+/* The gradients of both operands of a grouped matmul, as a layer computes them: that of an input
+ * that was read through rows is a sum of rows. */
+START_TEST(grouped_matmul_backward) {
+    static const experts_case c = {5, 4, 2, 3, 4, LOAD_SOME};
+    trial sorted = sorted_trial(&c), f = grouped_trial(&c, &grouped_forms[0], 0);
+    trial dx = trial_begin(HY_OP_GROUPED_MATMUL, 2), dw = trial_begin(HY_OP_GROUPED_GRAD, 3);
+    trial sum = trial_begin(HY_OP_SUM_ROWS, 4);
+    f.exact.attr = dx.exact.attr = dw.exact.attr = f.call.attr;
+    dx.exact.attr.grouped.trans_b = false;
+    trial_normal(&dx, HY_GROUPED_MATMUL_A, HY_F64, 10, c.out, 0, 1); /* dy */
+    dx.exact.t[HY_GROUPED_MATMUL_B] = copy_tensor(&f.exact.t[HY_GROUPED_MATMUL_B]);
+    take_sorted(&dx, HY_GROUPED_MATMUL_OFFSETS, &sorted, HY_SORT_EXPERTS_OFFSETS);
+    trial_tensor(&dx, HY_GROUPED_MATMUL_D, HY_F64, 10, c.in);
+    reference_run(&dx.exact);
+    sum.exact.t[HY_SUM_ROWS_Y] = copy_tensor(&dx.exact.t[HY_GROUPED_MATMUL_D]);
+    take_sorted(&sum, HY_SUM_ROWS_PLACE, &sorted, HY_SORT_EXPERTS_PLACE);
+    trial_tensor(&sum, HY_SUM_ROWS_OUT, HY_F64, c.tokens, c.in);
+    reference_run(&sum.exact);
+    dw.exact.t[HY_GROUPED_GRAD_A] = copy_tensor(&dx.exact.t[HY_GROUPED_MATMUL_A]);
+    dw.exact.t[HY_GROUPED_GRAD_B] = copy_tensor(&f.exact.t[HY_GROUPED_MATMUL_A]);
+    take_sorted(&dw, HY_GROUPED_GRAD_OFFSETS, &sorted, HY_SORT_EXPERTS_OFFSETS);
+    take_sorted(&dw, HY_GROUPED_GRAD_ROWS_B, &sorted, HY_SORT_EXPERTS_ORDER);
+    trial_tensor(&dw, HY_GROUPED_GRAD_D, HY_F64, c.experts * c.out, c.in);
+    stack_experts(&dw, HY_GROUPED_GRAD_D, c.experts);
+    reference_run(&dw.exact);
+    const double *dy = dx.exact.t[HY_GROUPED_MATMUL_A].data;
+    check_gradient(&sum.exact, HY_SUM_ROWS_OUT, &f.exact, HY_GROUPED_MATMUL_A, HY_GROUPED_MATMUL_D,
+                   dy);
+    check_gradient(&dw.exact, HY_GROUPED_GRAD_D, &f.exact, HY_GROUPED_MATMUL_B, HY_GROUPED_MATMUL_D,
+                   dy);
+    trial_end(&sorted);
+    trial_end(&f);
+    trial_end(&dx);
+    trial_end(&sum);
+    trial_end(&dw);
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("kernels: reference");
     TCase *all = tcase_create("finite differences");
@@ -394,6 +485,9 @@ static Suite *make_suite(void) {
     tcase_add_test(all, embedding_backward);
     tcase_add_test(all, cross_entropy_gradient);
     tcase_add_test(all, linear_layer_backward);
+    tcase_add_test(all, weighted_rows_backward);
+    tcase_add_test(all, routing_backward);
+    tcase_add_test(all, grouped_matmul_backward);
     suite_add_tcase(suite, all);
     return suite;
 }

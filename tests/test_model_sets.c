@@ -1,5 +1,6 @@
 /* test_model_sets.c: models with frozen parameters: which are chosen, how much memory and time that
  * saves, and that it changes no bit of the trained ones. */
+#include "linear_shape.h"
 #include "sets_rig.h"
 
 #include "infer/solo.h"
@@ -42,11 +43,15 @@ static hy_shape rich_shape(void) {
 }
 
 static hy_shape shape_at(int i) {
-    hy_shape shape = i == 0 ? gpt2_shape() : rich_shape();
+    hy_shape shape = i == 0 ? gpt2_shape() : i == 3 ? linear_shape() : rich_shape();
     shape.has_tied_head = i != 1;
+    if (i == 3) {
+        shape.context = 12;
+        strcpy(shape.more.linear.layers, "lff");
+    }
     return shape;
 }
-enum { SHAPES = 3 };
+enum { SHAPES = 4 };
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
@@ -172,6 +177,8 @@ START_TEST(what_is_trained_has_the_gradients_of_a_full_backward) {
         choice.options.recompute_layers = kept[k].layers;
         for (int s = 0; s < SELECTIONS; s++) {
             choice.trained = selections[s];
+            if (_i == 3 && s == 8)
+                choice.trained = "blocks.0.linear.a_log,blocks.3.linear.conv.weight";
             sets_open(&some, &choice);
             sets_train(&some);
             sets_compare(&full, &some, selections[s]);
@@ -365,10 +372,11 @@ START_TEST(matrices_are_int8_and_the_rest_is_not) {
     must(hy_params_layout(&model->params, HY_SET_FROZEN, HY_BF16, &layout));
     for (int32_t i = 0; i < model->params.count; i++) {
         const hy_param *p = &model->params.list[i];
-        bool is_matrix = strstr(p->name, "attn.qkv.weight") || strstr(p->name, "attn.out.weight") ||
-                         strstr(p->name, "mlp.up.weight") ||
-                         strstr(p->name, "mlp.gate_up.weight") ||
-                         strstr(p->name, "mlp.down.weight");
+        bool is_matrix =
+            strstr(p->name, "attn.qkv.weight") || strstr(p->name, "attn.out.weight") ||
+            strstr(p->name, "mlp.up.weight") || strstr(p->name, "mlp.gate_up.weight") ||
+            strstr(p->name, "mlp.down.weight") || strstr(p->name, "linear.qkv.weight") ||
+            strstr(p->name, "linear.z.weight") || strstr(p->name, "linear.out.weight");
         bool is_table = strcmp(p->name, "embed.tokens.weight") == 0 && !shape.has_tied_head;
         bool is_coded = p->unit != 2 && (is_matrix || is_table);
         ck_assert_int_eq(hy_params_stored(&model->params, i, HY_BF16), is_coded ? HY_I8 : HY_BF16);

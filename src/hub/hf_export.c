@@ -20,6 +20,7 @@
 #include "hub/gguf_load.h"
 #include "hub/hf_config.h"
 #include "hub/hf_names.h"
+#include "hub/hf_rest.h"
 #include "hub/peft.h"
 #include "kernels/cpu/machine.h"
 #include "tokenizer/tokenizer.h"
@@ -40,9 +41,10 @@ typedef struct export_job {
     char partial[HY_HF_PATH_MAX], old[HY_HF_PATH_MAX];
     hy_shape shape;    /* with the architecture used in the folder */
     hy_hf_quant quant; /* of the matrices in blocks */
+    hy_hf_rest rest;   /* what a model of text and images has beside the text model */
     hy_hf_name *names;
-    hy_bnb_tensors *tensors; /* of each name */
-    int32_t count;
+    hy_bnb_tensors *tensors; /* of each name, then the rest */
+    int32_t named, count;    /* names; tensors of both */
     shard *shards;
     int32_t shard_count;
     uint64_t total_bytes;
@@ -66,6 +68,41 @@ hy_status hy_hf_check_type(const char *type, bool is_adapter, hy_hf_quant *out) 
 static bool has_source(const export_job *e) { return e->w->source && e->w->source[0]; }
 
 /* ---- names and files ------------------------------------------------------------------------- */
+
+/* Does a source's config.json describe this model? Compares what would be written for both. The
+ * settings of initial weights do not count. */
+static hy_status says_the_same(const export_job *e, hy_hf_config *source, bool *out) {
+    hy_text ours = {0}, theirs = {0};
+    source->shape.init_std = e->shape.init_std;
+    hy_status status = hy_hf_config_write(&e->shape, e->w->dtype, NULL, NULL, &ours);
+    if (status == HY_OK) {
+        status = hy_hf_config_write(&source->shape, e->w->dtype, NULL, NULL, &theirs);
+    }
+    *out = status == HY_OK && strcmp(ours.data, theirs.data) == 0;
+    hy_text_free(&ours);
+    hy_text_free(&theirs);
+    return status;
+}
+
+/* A model of text and images stays one if nothing but its numbers changed and its other tensors are
+ * there; otherwise the text model is written. */
+static hy_status find_rest(export_job *e, hy_hf_config *source) {
+    const hy_hf_writing *w = e->w;
+    const char *folder = w->weights && w->weights[0] ? w->weights : w->source;
+    bool is_same, has_other_tokens = w->tokenizer && w->tokenizer[0];
+    bool may_stay = source->has_images && !w->is_adapter && !has_other_tokens &&
+                    e->quant == HY_HF_PLAIN && source->quant == HY_HF_PLAIN;
+    if (!may_stay) return HY_OK;
+    HY_TRY(says_the_same(e, source, &is_same));
+    if (is_same && hy_hf_rest_open(folder, hy_family_of(e->shape.arch), &e->rest) == HY_OK &&
+        e->rest.count > 0) {
+        return HY_OK;
+    }
+    hy_say_to(w->observer, HY_WARNING, "%s: only the text model is written, because %s", w->folder,
+              is_same ? "the folder with the parts for images is not there"
+                      : "its shape has changed");
+    return HY_OK;
+}
 
 /* A model from a folder keeps its tensor names, and its architecture if that still describes the
  * model: a setting may have added a window. */
@@ -91,10 +128,11 @@ static hy_status choose_names(export_job *e) {
                   hy_family_of(wanted)->class_name, family->class_name);
     }
     if (e->w->is_adapter) {
-        return hy_peft_list_names(&e->shape, e->w->params, &e->names, &e->count);
+        return hy_peft_list_names(&e->shape, e->w->params, &e->names, &e->named);
     }
-    if (!prefix || prefix[0]) prefix = family->prefix; /* of images there is none */
-    return hy_hf_list_names(family, prefix, &e->shape, e->w->params, &e->names, &e->count);
+    if (has_source(e)) HY_TRY(find_rest(e, &config));
+    if (!prefix || prefix[0]) prefix = e->rest.tensors ? e->rest.prefix : family->prefix;
+    return hy_hf_list_names(family, prefix, &e->shape, e->w->params, &e->names, &e->named);
 }
 
 static bool is_coded(const export_job *e, const hy_hf_name *name) {
@@ -111,11 +149,16 @@ static hy_bnb_writing coding_of(const export_job *e, const hy_hf_name *name) {
                             .moments = &e->moments};
 }
 
-/* The tensors of each name; one, unless it is quantised. */
+/* The tensors of each name, one, unless it is quantised; and those that are copied. */
 static hy_status list_tensors(export_job *e) {
+    e->count = e->named + e->rest.count;
     e->tensors = calloc((size_t)e->count, sizeof *e->tensors);
     if (!e->tensors) return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of tensors");
-    for (int32_t i = 0; i < e->count; i++) {
+    for (int32_t i = e->named; i < e->count; i++) {
+        e->tensors[i] = (hy_bnb_tensors){.count = 1, .list = {*e->rest.list[i - e->named].entry}};
+        e->total += hy_hf_rest_elements(&e->tensors[i].list[0]);
+    }
+    for (int32_t i = 0; i < e->named; i++) {
         const hy_hf_name *name = &e->names[i];
         hy_bnb_writing coding = coding_of(e, name);
         e->total += name->rows * name->cols;
@@ -263,14 +306,25 @@ static hy_status put_coded(export_job *e, const hy_hf_name *name, hy_safetensors
     return status;
 }
 
+static hy_status put_rest(export_job *e, int32_t i, hy_safetensors_writer *out, void *piece,
+                          uint64_t size) {
+    HY_TRY(hy_hf_rest_copy(e->rest.list[i], piece, size, out));
+    count_done(e, hy_hf_rest_elements(e->rest.list[i].entry));
+    return HY_OK;
+}
+
 static hy_status put_tensors(export_job *e, const shard *s, hy_safetensors_writer *out) {
     int64_t most = PIECE; /* a row of int8 may be longer */
-    for (int32_t i = 0; i < e->count; i++) {
+    for (int32_t i = 0; i < e->named; i++) {
         if (e->names[i].cols > most) most = e->names[i].cols;
     }
     float *piece = malloc((size_t)most * sizeof *piece);
     hy_status status = piece ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory to write weights");
     for (int32_t i = s->first; i < s->first + s->count && status == HY_OK; i++) {
+        if (i >= e->named) {
+            status = put_rest(e, i - e->named, out, piece, (uint64_t)most * sizeof *piece);
+            continue;
+        }
         const hy_hf_name *name = &e->names[i];
         status = is_coded(e, name)     ? put_coded(e, name, out, piece)
                  : name->is_transposed ? put_transposed(e, name, out)
@@ -346,21 +400,6 @@ static hy_status write_index(const export_job *e) {
     return put_text(e, HY_HF_INDEX, HY_OK, &text);
 }
 
-/* Does a source's config.json describe this model? Compares what would be written for both. The
- * settings of initial weights do not count. */
-static hy_status says_the_same(const export_job *e, hy_hf_config *source, bool *out) {
-    hy_text ours = {0}, theirs = {0};
-    source->shape.init_std = e->shape.init_std;
-    hy_status status = hy_hf_config_write(&e->shape, e->w->dtype, NULL, NULL, &ours);
-    if (status == HY_OK) {
-        status = hy_hf_config_write(&source->shape, e->w->dtype, NULL, NULL, &theirs);
-    }
-    *out = status == HY_OK && strcmp(ours.data, theirs.data) == 0;
-    hy_text_free(&ours);
-    hy_text_free(&theirs);
-    return status;
-}
-
 /* The source's config.json. */
 static hy_status read_source(const char *source, hy_json **out) {
     char path[HY_HF_PATH_MAX];
@@ -385,8 +424,9 @@ static hy_status make_config(const export_job *e, const hy_hf_tokens *tokens, hy
     HY_TRY(says_the_same(e, &config, &is_same));
     HY_TRY(read_source(e->w->source, &json));
     const hy_json_node *root = hy_json_root(json);
-    if (config.has_images) root = hy_json_get(root, "text_config");
-    bool is_kept = is_same && !config.has_images;
+    bool is_whole = !config.has_images || e->rest.tensors;
+    if (!is_whole) root = hy_json_get(root, "text_config");
+    bool is_kept = is_same && is_whole;
     hy_status status = is_kept ? hy_hf_config_copy(root, e->w->dtype, tokens, text)
                                : hy_hf_config_write(&e->shape, e->w->dtype, root, tokens, text);
     hy_json_free(json);
@@ -758,6 +798,7 @@ hy_status hy_hf_write(const hy_hf_writing *writing) {
     }
     if (status == HY_OK) report(&e);
     hy_moments_fini(&e.moments);
+    hy_hf_rest_close(&e.rest);
     free(e.names);
     free(e.tensors);
     free(e.shards);

@@ -15,9 +15,12 @@ typedef hy_status (*hy_weight_reader)(void *context, int32_t param, int64_t firs
                                       float *out);
 
 typedef struct hy_hf_writing {
-    const char *folder;    /* the folder to write; an existing one is replaced */
-    const char *source;    /* folder of the starting model; NULL or "": none */
-    const char *prefix;    /* prefix of its tensor names; NULL: as in its weights */
+    const char *folder; /* the folder to write; an existing one is replaced */
+    const char *source; /* folder of the starting model; NULL or "": none */
+    const char *prefix; /* prefix of its tensor names; NULL: as in its weights */
+    /* The folder of its weights, if it is not `source`: those of a model of text and images have
+     * tensors beside the text model's, which are copied. NULL or "": `source` */
+    const char *weights;
     const char *tokenizer; /* its file, if it is not in `source`; NULL or "": in `source` */
     const hy_shape *shape;
     const hy_params *params;

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "kernels/attention_layout.h"
 #include "kernels/delta_layout.h"
+#include "kernels/grouped.h"
 #include "kernels/ops.h"
 
 #define FIRST_WITH_TILES 80 /* first capability with the fast attention kernels */
@@ -76,6 +77,15 @@ static size_t to_unit_workspace(const hy_op_call *call) {
     return (size_t)(hy_tensor_height(x) * (stripes < 128 ? stripes : 128)) * sizeof(double);
 }
 
+/* How often each sequence chose each expert. */
+static size_t route_workspace(const hy_op_call *call) {
+    const hy_route_attr *a = &call->attr.route;
+    bool is_forward = call->kind == HY_OP_ROUTE;
+    const hy_tensor *logits = &call->t[is_forward ? HY_ROUTE_LOGITS : HY_ROUTE_BWD_LOGITS];
+    bool counts = is_forward ? hy_tensor_is_given(&call->t[HY_ROUTE_LOSSES]) : a->balance != 0;
+    return counts ? rounded(hy_tensor_count(logits) / a->seq * 4) : 0;
+}
+
 /* Sums for the weights of each run of 128 rows. */
 static size_t conv_bwd_workspace(const hy_op_call *call) {
     const hy_tensor *t = call->t;
@@ -125,6 +135,13 @@ static size_t card_workspace(hy_backend *b, const hy_op_call *call) {
     }
     case HY_OP_BIAS_GRAD: return rounded(processors * 4 * 512 * 4);
     case HY_OP_ADAFACTOR: return adafactor_workspace(call);
+    case HY_OP_ROUTE:
+    case HY_OP_ROUTE_BWD: return route_workspace(call);
+    case HY_OP_SORT_EXPERTS: {
+        int64_t E = hy_tensor_count(&t[HY_SORT_EXPERTS_OFFSETS]) - 1;
+        return rounded(ceil_div(hy_tensor_count(&t[HY_SORT_EXPERTS_CHOICE]), SORT_TILE) * E * 4);
+    }
+    case HY_OP_GROUPED_MATMUL: return hy_grouped_decode_of(call).bytes;
     case HY_OP_TO_UNIT: return to_unit_workspace(call);
     case HY_OP_SUM:
     case HY_OP_SQ_NORM:

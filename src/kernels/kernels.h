@@ -139,12 +139,15 @@ typedef enum hy_op_kind {
     HY_OP_GATE_BWD, /* dy  x  gate  weight?  rstd?  dx (N,H D)  dgate (N,X)*  dweight (D)?+ */
 
     /* The activation function is attr.act.kind: by default gelu in its tanh form here, and silu for
-     * the gate of swiglu. */
+     * the gate of swiglu. With weights, row n of y is multiplied by weights[order[n]], without order
+     * by weights[n]; dweights gets the sum of dy times the row before that factor. */
     HY_OP_GELU,     /* x (N,F)  y (N,F)  largest? */
     HY_OP_GELU_BWD, /* dy  x  dx (may be dy)  largest? */
-    HY_OP_SWIGLU,   /* gate_up (N,2F): gate first  y (N,F) = silu(gate) up  largest? */
+    HY_OP_SWIGLU,   /* gate_up (N,2F): gate first  y (N,F) = silu(gate) up  largest?
+                       weights (N) fp32?  order (N) i32? */
     /* dy (N,F)  gate_up (N,2F)  dgate_up (N,2F, may be gate_up)  active (N,F)?  largest? : of
-     * dgate_up. active: y again, if it was not stored; may be dy */
+     * dgate_up. active: y again, if it was not stored; may be dy
+     * weights (N) fp32?  order (N) i32?  dweights (N) fp32? */
     HY_OP_SWIGLU_BWD,
 
     /* x = scale wte[token] + wpe[position]. With doc_starts, as for attention, the positions of a
@@ -282,6 +285,44 @@ typedef enum hy_op_kind {
      * one, each in the first n of `stride` elements. parts has own's type, and may be absent if
      * count is 1; out has own's type or is fp32. */
     HY_OP_ADD_PARTS, /* own (n)  parts ((count - 1) stride)?  out (n)+ (may be own) */
+
+    /* Mixtures of experts. N tokens each choose k of E experts: R = N k rows, of which row n k + j is
+     * token n's j-th choice. Sorted by expert, the rows of expert e have the positions
+     * [offsets[e], offsets[e + 1]), known on the device alone.
+     *
+     * The scores of a token are softmax(logits) or sigmoid(logits). It chooses the k experts with the
+     * largest score + bias, of equal ones the lower number, in descending order. Their weights are
+     * scale times their scores, with is_renormalised divided by the sum of the chosen scores. A token
+     * whose logits have no finite log-sum-exp (NaN) chooses experts 0 to k - 1 with NaN weights.
+     *
+     * losses: per token {square of the log-sum-exp (the z loss), its share of the balancing loss,
+     * entropy}. The share is E / (k T) times the sum over experts e of count p[e], where count is how
+     * often the T tokens of its sequence chose e and p the scores, made to sum to 1; the entropy is
+     * p's. The mean of the shares is 1 if all experts are chosen equally often. HY_OP_BIAS_GRAD sums
+     * the columns. */
+    HY_OP_ROUTE, /* logits (N,E)  bias (E) fp32?  choice (N,k) i32  weights (N,k) fp32
+                    losses (N,3) fp32? */
+    /* dlogits of sum(dweights weights) + sum over tokens of z losses[0] + balance losses[1], counts
+     * being constants. A sum over tokens, so it does not depend on how a step is split. */
+    HY_OP_ROUTE_BWD, /* dweights (N,k) fp32  logits  choice  dlogits (N,E) */
+    /* order: the row at each sorted position, rows of an expert ascending; place: its inverse. */
+    HY_OP_SORT_EXPERTS, /* choice (N,k) i32  order (R) i32  place (N,k) i32  offsets (E+1) i32 */
+    /* d[p] = alpha a[p] op(b[e]) + bias[e] for the positions p of each expert e. b (E,K,N), or (E,N,K)
+     * with trans_b, of any type that b of a matmul has; it is then decoded, some experts at a time.
+     * With `rows`, a has X rows, and position p uses row rows[p] / (R / X): a token's, if rows is
+     * order. With accumulate: d += alpha a op(b), without bias.
+     *
+     * is_batch_invariant: a row of d depends on its row of a, on b and on K alone, as for a matmul.
+     * Only with trans_b. */
+    HY_OP_GROUPED_MATMUL, /* a (R,K) or (X,K)  b  offsets (E+1) i32  d (R,N)+  rows (R) i32?
+                             bias (E,N)? */
+    /* d[e] = alpha times the sum over the positions p of expert e of a[p]' b[p]: a gradient of
+     * experts. Without positions it is 0. rows_a, rows_b: as rows, for a and b. */
+    HY_OP_GROUPED_GRAD, /* a (R,M)  b (R,N)  offsets (E+1) i32  d (E,M,N)+  rows_a (R) i32?
+                           rows_b (R) i32? */
+    /* out[n] = residual[n] + sum over j of y[place[n][j]], in this order in fp32: the results of a
+     * token's experts, and the gradient of an input that was read through order. */
+    HY_OP_SUM_ROWS, /* y (R,C)  place (N,k) i32  residual (N,C)?  out (N,C) (may be residual) */
     HY_OP_COUNT
 } hy_op_kind;
 
@@ -415,13 +456,16 @@ enum {
 };
 enum { HY_GELU_X, HY_GELU_Y, HY_GELU_LARGEST };
 enum { HY_GELU_BWD_DY, HY_GELU_BWD_X, HY_GELU_BWD_DX, HY_GELU_BWD_LARGEST };
-enum { HY_SWIGLU_GATE_UP, HY_SWIGLU_Y, HY_SWIGLU_LARGEST };
+enum { HY_SWIGLU_GATE_UP, HY_SWIGLU_Y, HY_SWIGLU_LARGEST, HY_SWIGLU_WEIGHTS, HY_SWIGLU_ORDER };
 enum {
     HY_SWIGLU_BWD_DY,
     HY_SWIGLU_BWD_GATE_UP,
     HY_SWIGLU_BWD_DGATE_UP,
     HY_SWIGLU_BWD_ACTIVE,
-    HY_SWIGLU_BWD_LARGEST
+    HY_SWIGLU_BWD_LARGEST,
+    HY_SWIGLU_BWD_WEIGHTS,
+    HY_SWIGLU_BWD_ORDER,
+    HY_SWIGLU_BWD_DWEIGHTS
 };
 enum {
     HY_EMBED_TOKENS,
@@ -499,6 +543,31 @@ enum { HY_SPREAD_B, HY_SPREAD_FULL };
 enum { HY_COLLECT_FULL, HY_COLLECT_B };
 enum { HY_DROPOUT_X, HY_DROPOUT_SEED, HY_DROPOUT_Y, HY_DROPOUT_C };
 enum { HY_ADD_PARTS_OWN, HY_ADD_PARTS_PARTS, HY_ADD_PARTS_OUT };
+enum { HY_ROUTE_LOGITS, HY_ROUTE_BIAS, HY_ROUTE_CHOICE, HY_ROUTE_WEIGHTS, HY_ROUTE_LOSSES };
+enum { HY_ROUTE_BWD_DWEIGHTS, HY_ROUTE_BWD_LOGITS, HY_ROUTE_BWD_CHOICE, HY_ROUTE_BWD_DLOGITS };
+enum {
+    HY_SORT_EXPERTS_CHOICE,
+    HY_SORT_EXPERTS_ORDER,
+    HY_SORT_EXPERTS_PLACE,
+    HY_SORT_EXPERTS_OFFSETS
+};
+enum {
+    HY_GROUPED_MATMUL_A,
+    HY_GROUPED_MATMUL_B,
+    HY_GROUPED_MATMUL_OFFSETS,
+    HY_GROUPED_MATMUL_D,
+    HY_GROUPED_MATMUL_ROWS,
+    HY_GROUPED_MATMUL_BIAS
+};
+enum {
+    HY_GROUPED_GRAD_A,
+    HY_GROUPED_GRAD_B,
+    HY_GROUPED_GRAD_OFFSETS,
+    HY_GROUPED_GRAD_D,
+    HY_GROUPED_GRAD_ROWS_A,
+    HY_GROUPED_GRAD_ROWS_B
+};
+enum { HY_SUM_ROWS_Y, HY_SUM_ROWS_PLACE, HY_SUM_ROWS_RESIDUAL, HY_SUM_ROWS_OUT };
 
 #define HY_OP_TENSORS 10
 
@@ -537,6 +606,27 @@ typedef struct hy_delta_attr {
 #define HY_DELTA_EPS 1e-6f
 #define HY_DELTA_DIM_MAX 256
 #define HY_CONV_TAPS_MAX 8
+
+/* Scores of a router. */
+typedef enum hy_route_score {
+    HY_ROUTE_SOFTMAX,
+    HY_ROUTE_SIGMOID,
+    HY_ROUTE_SCORE_COUNT
+} hy_route_score;
+
+#define HY_ROUTE_EXPERTS_MAX 1024 /* E */
+#define HY_ROUTE_CHOSEN_MAX 32    /* k */
+#define HY_ROUTE_LOSSES_COUNT 3
+/* Added to the sum of the chosen scores, which may be 0 if sigmoids are small. */
+#define HY_ROUTE_EPS 1e-20f
+
+typedef struct hy_route_attr {
+    hy_route_score score;
+    bool is_renormalised;
+    float scale;      /* of the weights */
+    float z, balance; /* backward: factors of the losses */
+    int32_t seq;      /* T, for the balancing loss */
+} hy_route_attr;
 
 /* Activation functions. */
 typedef enum hy_act {
@@ -690,6 +780,11 @@ typedef struct hy_op_attr {
         struct {
             int32_t exponent; /* HY_GRID_EXPONENT_MAX at most, of either sign */
         } grid;
+        hy_route_attr route;
+        struct {
+            bool trans_b, is_batch_invariant;
+            float alpha;
+        } grouped; /* matmul and gradient */
     };
 } hy_op_attr;
 

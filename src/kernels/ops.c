@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "kernels/grid.h"
+#include "kernels/grouped.h"
 
 /* Accepted types of a tensor, as bits. */
 enum {
@@ -140,11 +141,13 @@ static const op_rule rules[HY_OP_COUNT] = {
                          OUT_OPT("largest", "1", F32)}},
     [HY_OP_SWIGLU] = {"swiglu",
                       {IN("gate_up", "NG", REAL), OUT("y", "NF", REAL),
-                       OUT_OPT("largest", "1", F32)}},
+                       OUT_OPT("largest", "1", F32), IN_OPT("weights", "N", F32),
+                       IN_OPT("order", "N", I32)}},
     [HY_OP_SWIGLU_BWD] = {"swiglu backward",
                           {IN("dy", "NF", REAL), IN("gate_up", "NG", REAL),
                            OUT("dgate_up", "NG", REAL), OUT_OPT("active", "NF", REAL),
-                           OUT_OPT("largest", "1", F32)}},
+                           OUT_OPT("largest", "1", F32), IN_OPT("weights", "N", F32),
+                           IN_OPT("order", "N", I32), OUT_OPT("dweights", "N", F32)}},
     [HY_OP_EMBED] = {"embedding",
                      {IN("tokens", "N", I32), IN("wte", "VC", WEIGHT), IN_OPT("wpe", "XC", REAL),
                       OUT("x", "NC", REAL), IN_OPT("doc_starts", "N", I32),
@@ -210,6 +213,26 @@ static const op_rule rules[HY_OP_COUNT] = {
                         IN_OPT("c", "=", REAL)}},
     [HY_OP_ADD_PARTS] = {"sum over ranks",
                          {IN("own", "*", REAL), IN_OPT("parts", "*", REAL), OUT("out", "=", REAL)}},
+    [HY_OP_ROUTE] = {"routing",
+                     {IN("logits", "NE", REAL), IN_OPT("bias", "E", F32), OUT("choice", "NK", I32),
+                      OUT("weights", "NK", F32), OUT_OPT("losses", "N3", F32)}},
+    [HY_OP_ROUTE_BWD] = {"routing backward",
+                         {IN("dweights", "NK", F32), IN("logits", "NE", REAL),
+                          IN("choice", "NK", I32), OUT("dlogits", "NE", REAL)}},
+    [HY_OP_SORT_EXPERTS] = {"sorting by expert",
+                            {IN("choice", "NK", I32), OUT("order", "R", I32),
+                             OUT("place", "NK", I32), OUT("offsets", "*", I32)}},
+    [HY_OP_GROUPED_MATMUL] = {"grouped matmul",
+                              {IN("a", "XK", REAL), IN("b", "*", WEIGHT | 1 << HY_E4M3),
+                               IN("offsets", "O", I32), OUT("d", "RN", REAL),
+                               IN_OPT("rows", "R", I32), IN_OPT("bias", "EN", REAL)}},
+    [HY_OP_GROUPED_GRAD] = {"grouped gradient",
+                            {IN("a", "XM", REAL), IN("b", "YN", REAL), IN("offsets", "O", I32),
+                             OUT("d", "*", REAL), IN_OPT("rows_a", "R", I32),
+                             IN_OPT("rows_b", "R", I32)}},
+    [HY_OP_SUM_ROWS] = {"sum of rows",
+                        {IN("y", "RC", REAL), IN("place", "NK", I32),
+                         IN_OPT("residual", "NC", REAL), OUT("out", "NC", REAL)}},
 };
 
 const char *hy_op_name(hy_op_kind kind) {
@@ -444,7 +467,18 @@ static hy_status bind_gate(const hy_op_call *call, int64_t *known) {
     return HY_OK;
 }
 
-/* The lengths that attributes set. */
+/* The experts are the first of three dimensions of b, or of d. */
+static void bind_experts(const hy_op_call *call, int position, char rows, char cols,
+                         int64_t *known) {
+    const hy_tensor *t = &call->t[position];
+    if (!hy_tensor_is_given(t) || t->ndim != 3) return; /* refused later */
+    known['E'] = t->shape[0];
+    known['O'] = t->shape[0] + 1;
+    known[(unsigned char)rows] = t->shape[1];
+    known[(unsigned char)cols] = t->shape[2];
+}
+
+/* The lengths that attributes set, or a tensor with more than two dimensions. */
 static hy_status bind_attributes(const hy_op_call *call, int64_t *known) {
     switch (call->kind) {
     case HY_OP_HEAD_NORM:
@@ -458,6 +492,12 @@ static hy_status bind_attributes(const hy_op_call *call, int64_t *known) {
     case HY_OP_DELTA_CACHED: return bind_delta(call, known);
     case HY_OP_GATE:
     case HY_OP_GATE_BWD: return bind_gate(call, known);
+    case HY_OP_GROUPED_MATMUL: {
+        bool trans_b = call->attr.grouped.trans_b;
+        bind_experts(call, HY_GROUPED_MATMUL_B, trans_b ? 'N' : 'K', trans_b ? 'K' : 'N', known);
+        return HY_OK;
+    }
+    case HY_OP_GROUPED_GRAD: bind_experts(call, HY_GROUPED_GRAD_D, 'M', 'N', known); return HY_OK;
     default: return HY_OK;
     }
 }
@@ -748,9 +788,13 @@ static hy_status check_gate_bwd(const hy_op_call *call) {
     return check_gate(call, HY_GATE_BWD_GATE, HY_GATE_BWD_WEIGHT, HY_GATE_BWD_RSTD);
 }
 
-static hy_status check_swiglu(const hy_op_call *call, int gate_up, int y) {
+static hy_status check_swiglu(const hy_op_call *call, int gate_up, int y, int weights) {
     int64_t F = hy_tensor_width(&call->t[y]);
     HY_TRY(check_act(call));
+    bool needs_weights = call->t[weights + 1].data || call->t[weights + 2].data;
+    if (needs_weights && !call->t[weights].data) {
+        return refuse(call, weights, "is missing; it is required with order or dweights");
+    }
     if (hy_tensor_width(&call->t[gate_up]) == 2 * F) return HY_OK;
     return wrong_shape(call, gate_up, "(rows, %lld): gate and up", (long long)(2 * F));
 }
@@ -856,9 +900,90 @@ static hy_status check_cast(hy_dtype src, hy_dtype dst) {
     return HY_OK;
 }
 
+static hy_status check_route(const hy_op_call *call, int logits, int choice) {
+    const hy_route_attr *a = &call->attr.route;
+    int64_t N = hy_tensor_height(&call->t[logits]), E = hy_tensor_width(&call->t[logits]);
+    int64_t k = hy_tensor_width(&call->t[choice]);
+    HY_FAIL_IF(E > HY_ROUTE_EXPERTS_MAX || k > HY_ROUTE_CHOSEN_MAX || k > E, HY_ERR_INPUT,
+               "%s: %lld of %lld experts are chosen, expected at most %d, of at most %d",
+               hy_op_name(call->kind), (long long)k, (long long)E, HY_ROUTE_CHOSEN_MAX,
+               HY_ROUTE_EXPERTS_MAX);
+    HY_FAIL_IF((unsigned)a->score >= HY_ROUTE_SCORE_COUNT, HY_ERR_INPUT,
+               "%s: score %d does not exist, expected 0 to %d", hy_op_name(call->kind),
+               (int)a->score, HY_ROUTE_SCORE_COUNT - 1);
+    HY_FAIL_IF(!isfinite(a->scale) || !isfinite(a->z) || !isfinite(a->balance), HY_ERR_INPUT,
+               "%s: scale is %g, z %g and balance %g, expected finite numbers",
+               hy_op_name(call->kind), (double)a->scale, (double)a->z, (double)a->balance);
+    bool is_forward = call->kind == HY_OP_ROUTE;
+    bool needs_seq = is_forward ? hy_tensor_is_given(&call->t[HY_ROUTE_LOSSES]) : a->balance != 0;
+    HY_FAIL_IF(needs_seq && (a->seq < 1 || N % a->seq != 0), HY_ERR_INPUT,
+               "%s: %lld tokens are no sequences of %d", hy_op_name(call->kind), (long long)N,
+               a->seq);
+    return HY_OK;
+}
+
+static hy_status check_sort_experts(const hy_op_call *call) {
+    const hy_tensor *choice = &call->t[HY_SORT_EXPERTS_CHOICE];
+    const hy_tensor *order = &call->t[HY_SORT_EXPERTS_ORDER];
+    int64_t rows = hy_tensor_count(choice);
+    int64_t E = hy_tensor_count(&call->t[HY_SORT_EXPERTS_OFFSETS]) - 1;
+    HY_FAIL_IF(E < 1 || E > HY_ROUTE_EXPERTS_MAX, HY_ERR_INPUT,
+               "sorting by expert: offsets are those of %lld experts, expected 1 to %d",
+               (long long)E, HY_ROUTE_EXPERTS_MAX);
+    HY_FAIL_IF(rows > INT32_MAX, HY_ERR_INPUT,
+               "sorting by expert: choice has %lld elements, expected at most %d", (long long)rows,
+               INT32_MAX);
+    if (hy_tensor_count(order) == rows) return HY_OK;
+    return wrong_shape(call, HY_SORT_EXPERTS_ORDER, "(%lld)", (long long)rows);
+}
+
+/* An operand with R rows, or with `rows` as many tokens: R is a multiple. */
+static hy_status check_operand(const hy_op_call *call, int operand, int rows, int64_t R) {
+    int64_t X = hy_tensor_height(&call->t[operand]);
+    bool fits = call->t[rows].data ? R % X == 0 : R == X;
+    if (fits) return HY_OK;
+    return refuse(call, operand, "has %lld rows, expected %s%lld", (long long)X,
+                  call->t[rows].data ? "a divisor of " : "", (long long)R);
+}
+
+static hy_status check_experts(const hy_op_call *call, int position) {
+    const hy_tensor *t = &call->t[position];
+    HY_FAIL_IF(!isfinite(call->attr.grouped.alpha), HY_ERR_INPUT,
+               "%s: alpha is %g, expected a finite number", hy_op_name(call->kind),
+               (double)call->attr.grouped.alpha);
+    if (t->ndim != 3) return wrong_shape(call, position, "three dimensions, experts first");
+    if (t->shape[0] <= HY_ROUTE_EXPERTS_MAX) return HY_OK;
+    return refuse(call, position, "has %lld experts, expected at most %d", (long long)t->shape[0],
+                  HY_ROUTE_EXPERTS_MAX);
+}
+
+static hy_status check_grouped_matmul(const hy_op_call *call) {
+    const hy_tensor *t = call->t;
+    HY_TRY(check_experts(call, HY_GROUPED_MATMUL_B));
+    HY_FAIL_IF(call->attr.accumulate && t[HY_GROUPED_MATMUL_BIAS].data, HY_ERR_INPUT,
+               "grouped matmul: accumulate and bias cannot be combined");
+    HY_FAIL_IF(call->attr.grouped.is_batch_invariant && !call->attr.grouped.trans_b, HY_ERR_INPUT,
+               "grouped matmul: a batch-invariant one needs trans_b");
+    return check_operand(call, HY_GROUPED_MATMUL_A, HY_GROUPED_MATMUL_ROWS,
+                         hy_tensor_height(&t[HY_GROUPED_MATMUL_D]));
+}
+
+static hy_status check_grouped_grad(const hy_op_call *call) {
+    HY_TRY(check_experts(call, HY_GROUPED_GRAD_D));
+    int64_t R = hy_grouped_rows(call);
+    HY_TRY(check_operand(call, HY_GROUPED_GRAD_A, HY_GROUPED_GRAD_ROWS_A, R));
+    return check_operand(call, HY_GROUPED_GRAD_B, HY_GROUPED_GRAD_ROWS_B, R);
+}
+
 static hy_status check_rules_of_kind(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     switch (call->kind) {
+    case HY_OP_ROUTE: return check_route(call, HY_ROUTE_LOGITS, HY_ROUTE_CHOICE);
+    case HY_OP_ROUTE_BWD: return check_route(call, HY_ROUTE_BWD_LOGITS, HY_ROUTE_BWD_CHOICE);
+    case HY_OP_SORT_EXPERTS: return check_sort_experts(call);
+    case HY_OP_GROUPED_MATMUL: return check_grouped_matmul(call);
+    case HY_OP_GROUPED_GRAD: return check_grouped_grad(call);
+    case HY_OP_SUM_ROWS: return check_alias(call, HY_SUM_ROWS_RESIDUAL, HY_SUM_ROWS_OUT);
     case HY_OP_MATMUL: return check_matmul(call);
     case HY_OP_TO_FP8: return check_to_fp8(call);
     case HY_OP_NORM: return check_norm(call);
@@ -881,11 +1006,11 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_GELU_BWD:
         HY_TRY(check_act(call));
         return check_alias(call, HY_GELU_BWD_DY, HY_GELU_BWD_DX);
-    case HY_OP_SWIGLU: return check_swiglu(call, HY_SWIGLU_GATE_UP, HY_SWIGLU_Y);
+    case HY_OP_SWIGLU: return check_swiglu(call, HY_SWIGLU_GATE_UP, HY_SWIGLU_Y, HY_SWIGLU_WEIGHTS);
     case HY_OP_SWIGLU_BWD:
         HY_TRY(check_alias(call, HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_BWD_DGATE_UP));
         HY_TRY(check_alias(call, HY_SWIGLU_BWD_DY, HY_SWIGLU_BWD_ACTIVE));
-        return check_swiglu(call, HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_BWD_DY);
+        return check_swiglu(call, HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_BWD_DY, HY_SWIGLU_BWD_WEIGHTS);
     case HY_OP_ADAFACTOR: return check_adafactor(call);
     case HY_OP_SPREAD: return check_spread(call, HY_SPREAD_B, HY_SPREAD_FULL);
     case HY_OP_COLLECT: return check_spread(call, HY_COLLECT_B, HY_COLLECT_FULL);
@@ -972,7 +1097,8 @@ double hy_op_flops(const hy_op_call *call) {
         [HY_OP_CROSS_ENTROPY] = 20, [HY_OP_SAMPLE] = 20,        [HY_OP_SUM] = 1,
         [HY_OP_SQ_NORM] = 2,        [HY_OP_ADAMW] = 16,         [HY_OP_SGD] = 7,
         [HY_OP_LION] = 9,           [HY_OP_ADAFACTOR] = 24,     [HY_OP_LARGEST] = 1,
-        [HY_OP_TO_FP8] = 4,         [HY_OP_DROPOUT] = 10};
+        [HY_OP_TO_FP8] = 4,         [HY_OP_DROPOUT] = 10,       [HY_OP_ROUTE] = 40,
+        [HY_OP_ROUTE_BWD] = 40,     [HY_OP_SORT_EXPERTS] = 4,   [HY_OP_SUM_ROWS] = 1};
     const hy_tensor *t = call->t;
     const hy_heads_attr *heads = &call->attr.heads;
     double pair_flops = (double)heads->batch * heads->heads * heads->head_dim;
@@ -1000,6 +1126,14 @@ double hy_op_flops(const hy_op_call *call) {
     case HY_OP_DELTA:
     case HY_OP_DELTA_CACHED: return 7 * delta_steps(&call->attr.delta);
     case HY_OP_DELTA_BWD: return 20 * delta_steps(&call->attr.delta);
+    case HY_OP_GROUPED_MATMUL: /* every position has one expert */
+        return 2.0 * (double)hy_tensor_width(&t[HY_GROUPED_MATMUL_A]) *
+               (double)hy_tensor_count(&t[HY_GROUPED_MATMUL_D]);
+    case HY_OP_GROUPED_GRAD: {
+        int64_t R = hy_grouped_rows(call);
+        return 2.0 * (double)R * (double)hy_tensor_width(&t[HY_GROUPED_GRAD_A]) *
+               (double)hy_tensor_width(&t[HY_GROUPED_GRAD_B]);
+    }
     case HY_OP_ADD_PARTS:
         return (double)(call->attr.add_parts.count - 1 + call->attr.accumulate) *
                (double)hy_tensor_count(t);

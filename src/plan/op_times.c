@@ -64,6 +64,8 @@ static double share_of(const hy_op_call *call, const hy_plan_speed *speed) {
         double share = MATMUL_EFFICIENCY * tiles / (tiles + speed->few_tiles);
         return hy_is_fp8(call->t[HY_MATMUL_A].dtype) ? share * speed->fp8 : share;
     }
+    bool is_of_experts = call->kind == HY_OP_GROUPED_MATMUL || call->kind == HY_OP_GROUPED_GRAD;
+    if (is_of_experts) return MATMUL_EFFICIENCY;
     bool is_forward = call->kind == HY_OP_ATTENTION;
     if (!is_forward && call->kind != HY_OP_ATTENTION_BWD) return 0;
     double seq = call->attr.heads.seq;

@@ -52,6 +52,8 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
     if (kept->folder[0]) {
         HY_TRY(hy_path_join(out->source, sizeof out->source, "", kept->folder));
         if (kind == HY_FILES_HF) out->prefix = kept->prefix; /* others have names of their own */
+        hy_model_files found; /* it may be gone: the weights are in the run */
+        if (hy_settings_base_files(settings, &found, out->weights) != HY_OK) out->weights[0] = 0;
     } else {
         HY_TRY(hy_settings_model_files(settings, &kind, out->source));
     }
@@ -70,6 +72,7 @@ hy_status hy_export_write(const hy_export_plan *plan, const hy_model *model,
                           hy_hf_writing writing) {
     writing.source = plan->source;
     writing.prefix = plan->prefix;
+    writing.weights = plan->weights;
     writing.tokenizer = plan->tokenizer;
     /* What is not quantised has 16 bits in bitsandbytes. */
     bool is_coded = writing.type && !writing.is_gguf && !plan->has_dtype;

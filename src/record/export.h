@@ -16,6 +16,7 @@
 typedef struct hy_export_plan {
     char source[HY_HF_PATH_MAX];    /* folder of the model that the run started from; "": none */
     const char *prefix;             /* prefix of the tensor names; NULL: as in that folder */
+    char weights[HY_HF_PATH_MAX];   /* folder of its weights, if it is another; "": none */
     char tokenizer[HY_HF_PATH_MAX]; /* a tokenizer other than the folder's; "": none */
     hy_dtype dtype;
     bool has_dtype;          /* the caller asked for this type */

@@ -10,6 +10,7 @@
 #include "kernels/coded.h"
 #include "kernels/fp8.h"
 #include "kernels/half.h"
+#include "kernels/ops.h"
 #include "selftest/selftest.h"
 
 enum {
@@ -36,6 +37,9 @@ enum {
     COUNT = 5001,
     BLOCK = 256,
     BLOCKS = (COUNT + BLOCK - 1) / BLOCK,
+    EXPERTS = 6,
+    CHOSEN = 2,
+    ROWS = N * CHOSEN,
     STRIDE = 5008 /* offset from one rank's numbers to the next */
 };
 
@@ -78,14 +82,19 @@ static const struct {
              {'p', B *BLOCKS_EACH},
              {'o', OPTIONS},
              {'4', HY_PAIRS_STATS},
+             {'x', EXPERTS},
+             {'y', CHOSEN},
+             {'r', ROWS},
+             {'v', EXPERTS + 1},
              {'8', HY_POLICY_STATS}};
 
 /* One call. It has a word for each tensor in the op's order: type, numbers, dimensions; "-" is no
  * tensor. Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row, k
  * nf4 with two levels of scales, l nf4 with fp32 scales, e and g fp8 (e4m3 and e5m2) with one
  * scale. Numbers: 0 none, n normal, w near 1, p positive, t token ids below VOCAB, s starts of
- * documents, f first positions of sequences, a their slots, b blocks of a cache in another order, o an hy_sampling
- * per row, c cosines and sines, u quantised values, 3 the number 3, which is a little below the
+ * documents, f first positions of sequences, a their slots, b blocks of a cache in another order, o an
+ * hy_sampling per row, m choices of experts, v where experts begin, j rows in another order, c
+ * cosines and sines, u quantised values, 3 the number 3, which is a little below the
  * largest of the random numbers (n). */
 typedef struct call_row {
     hy_op_kind kind;
@@ -247,6 +256,21 @@ static const call_row rows[] = {
     CALL(MATMUL, "anNF enFC a0NC", .matmul.alpha = 0.25f),
     CALL(ADD_PARTS, "anX anZ fnX", .accumulate = true,
          .add_parts = {.count = 4, .rank = 2, .stride = STRIDE}),
+    CALL(ROUTE, "anNx - i0Ny f0Ny", .route.scale = 1),
+    CALL(ROUTE, "anNx fnx i0Ny f0Ny f0N3",
+         .route = {.score = HY_ROUTE_SIGMOID, .is_renormalised = true, .scale = 2.5f, .seq = T}),
+    CALL(ROUTE_BWD, "fnNy anNx imNy a0Nx",
+         .route = {.is_renormalised = true, .scale = 1, .z = 0.1f, .balance = 0.5f, .seq = T}),
+    CALL(SORT_EXPERTS, "imNy i0r i0Ny i0v", 0),
+    CALL(GROUPED_MATMUL, "anNQ anxFQ ivv a0rF ijr", .grouped = {.trans_b = true, .alpha = 0.25f}),
+    CALL(GROUPED_MATMUL, "anrF anxFQ ivv a0rQ", .grouped.alpha = 0.25f),
+    CALL(GROUPED_MATMUL, "anNC anxFC ivv a0rF ijr anxF",
+         .grouped = {.trans_b = true, .alpha = 0.25f}),
+    CALL(GROUPED_MATMUL, "anNQ kuxFQ ivv a0rF ijr", .grouped = {.trans_b = true, .alpha = 0.25f}),
+    CALL(GROUPED_GRAD, "anrF anNQ ivv fnxFQ - ijr", .accumulate = true, .grouped.alpha = 0.25f),
+    CALL(SUM_ROWS, "anrC ijNy anNC a0NC", 0),
+    CALL(SWIGLU, "anrG a0rF - fnr ijr", 0),
+    CALL(SWIGLU_BWD, "anrF anrG a0rG a0rF - fnr ijr f0r", 0),
 };
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -254,6 +278,7 @@ static const call_row rows[] = {
 static double number(char fill, int64_t i, uint64_t seed) {
     double z = hy_rng_normal(seed, HY_RNG_TEST, (uint64_t)i);
     int64_t position = i / D, pair = i % D / 2, document = i % T / 20;
+    static const double first_rows[EXPERTS + 1] = {0, 0, 17, 130, 130, 200, ROWS};
     double angle = (double)position * pow(100, -2.0 * (double)pair / D);
     switch (fill) {
     case 'n': return z;
@@ -265,6 +290,9 @@ static double number(char fill, int64_t i, uint64_t seed) {
     case 'a': return (double)((2 * i + 3) % SLOTS);
     case 'b': return (double)((5 * i + 3) % (B * BLOCKS_EACH)); /* each once */
     case 'c': return i % 2 ? sin(angle) : cos(angle);
+    case 'm': return (double)((i / CHOSEN + 2 * (i % CHOSEN)) % EXPERTS);
+    case 'v': return first_rows[i];
+    case 'j': return (double)((7 * i + 3) % ROWS); /* each once */
     case 'u': return (double)(i * 37 % 256);
     case '3': return 3;
     default: return 0;
@@ -286,9 +314,10 @@ static size_t scales_at(const hy_tensor *t) { return (hy_tensor_bytes(t) + 63) /
 /* How the scales are stored, without their address. The tensor says whether they have two
  * levels. */
 static hy_quant quant_of(const hy_tensor *t) {
-    return (hy_quant){
-        .block = hy_is_coded(t->dtype) ? hy_coded_block(t->dtype, t->shape[0], t->shape[1]) : 0,
-        .group = t->quant.group};
+    return (hy_quant){.block = hy_is_coded(t->dtype) ? hy_coded_block(t->dtype, hy_tensor_height(t),
+                                                                      hy_tensor_width(t))
+                                                     : 0,
+                      .group = t->quant.group};
 }
 
 static size_t scale_bytes(const hy_tensor *t) {

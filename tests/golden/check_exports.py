@@ -13,7 +13,7 @@ import sys
 import torch
 import transformers
 from safetensors import safe_open
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig
 
 from make_families import FOLDER, greedy_of
 
@@ -23,8 +23,8 @@ def check(folder):
     with safe_open(FOLDER / "families" / name / "expected.safetensors", framework="pt") as f:
         golden = {key: f.get_tensor(key) for key in ("tokens", "logits", "greedy")}
         prompt = int(f.metadata()["prompt"])
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
-                                                 attn_implementation="eager").eval()
+    cls = getattr(transformers, AutoConfig.from_pretrained(folder).architectures[0])
+    model = cls.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     greedy, _ = greedy_of(model, golden["tokens"][0, :prompt])
     with torch.no_grad():
         logits = model(golden["tokens"].long(), use_cache=False).logits

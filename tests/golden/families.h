@@ -84,13 +84,15 @@ static inline hy_status read_store(void *context, int32_t param, int64_t first, 
     return HY_OK;
 }
 
-/* Writes a store as a model folder: so tensors have the names and the layout of the family. */
-static inline hy_status write_store(const golden *g, hy_store *store, const char *source,
-                                    hy_dtype dtype, const char *folder) {
+/* Writes a store as a model folder: so tensors have the names and the layout of the family.
+ * `weights`: the folder with the parts for images, if it is not `source`. */
+static inline hy_status write_store_from(const golden *g, hy_store *store, const char *source,
+                                         const char *weights, hy_dtype dtype, const char *folder) {
     static const hy_observer nobody = {0};
     store_of of = {g, store};
     return hy_hf_write(&(hy_hf_writing){.folder = folder,
                                         .source = source,
+                                        .weights = weights,
                                         .shape = &g->model->shape,
                                         .params = &g->model->params,
                                         .dtype = dtype,
@@ -98,6 +100,11 @@ static inline hy_status write_store(const golden *g, hy_store *store, const char
                                         .read = read_store,
                                         .context = &of,
                                         .observer = &nobody});
+}
+
+static inline hy_status write_store(const golden *g, hy_store *store, const char *source,
+                                    hy_dtype dtype, const char *folder) {
+    return write_store_from(g, store, source, NULL, dtype, folder);
 }
 
 static inline void *read_found(hy_hf_found found) {

@@ -22,7 +22,8 @@ static inline bool gpu_adds_to(const hy_op_call *call, int at) {
         [HY_OP_HEAD_NORM_BWD] = "67", [HY_OP_EMBED_BWD] = "23",    [HY_OP_SUM] = "1",
         [HY_OP_SQ_NORM] = "1",        [HY_OP_DIFF_DOT] = "4",      [HY_OP_COLLECT] = "1",
         [HY_OP_ADD_PARTS] = "2",      [HY_OP_ATTENTION_BWD] = "7", [HY_OP_CONV_BWD] = "5",
-        [HY_OP_DELTA_BWD] = "89",     [HY_OP_GATE_BWD] = "7",
+        [HY_OP_DELTA_BWD] = "89",     [HY_OP_GATE_BWD] = "7",      [HY_OP_GROUPED_MATMUL] = "3",
+        [HY_OP_GROUPED_GRAD] = "3",
     };
     return call->attr.accumulate && added[call->kind] && strchr(added[call->kind], '0' + at);
 }

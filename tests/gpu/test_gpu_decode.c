@@ -7,8 +7,7 @@
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
 /* Beside invariant_cases: every number of token columns, depths that end within a chunk of 128 and
- * within a slice, and matrices that are wide enough for blocks of many weights, alone and in
- * clusters. */
+ * within a slice, and matrices that are wide enough for blocks of many weights. */
 static const matmul_case cases[] = {
     {1, 64, 16, false, true, false, false, false},
     {1, 1536, 1536, false, true, true, false, false},
@@ -21,7 +20,7 @@ static const matmul_case cases[] = {
     {65, 96, 272, false, true, true, true, false},
     {64, 8700, 144, false, true, true, false, false},
     {41, 9001, 1040, false, true, true, true, false},
-    {64, 5100, 656, false, true, true, false, true},
+    {64, 5100, 656, false, true, false, false, true},
     {200, 4300, 80, false, true, false, true, false},
     {300, 4500, 208, false, true, true, false, false},
 };
@@ -57,38 +56,41 @@ EACH_TYPE(batch_invariant_matmul_of_unaligned_views_agrees_with_the_reference, P
     gpu.shifted = 0;
 }
 
-/* Groups of rows at both ends of the call have the bits that they have in the whole. */
+/* `count` rows from row `first` on have the bits that they have in the whole call, which has run on
+ * what `d` is. */
+static void check_group(const hy_op_call *call, const hy_tensor *d, int64_t first, int64_t count) {
+    hy_op_call whole = *call;
+    whole.t[HY_MATMUL_D] = copy_tensor(d);
+    hy_op_call some = call_of_rows(&whole, first, count), same = call_of_rows(call, first, count);
+    gpu_must_run(&some);
+    ck_assert_msg(memcmp(some.t[HY_MATMUL_D].data, same.t[HY_MATMUL_D].data,
+                         hy_tensor_bytes(&some.t[HY_MATMUL_D])) == 0,
+                  "%s by %s: rows %lld to %lld differ from those of a call of %lld",
+                  hy_dtype_name(call->t[HY_MATMUL_A].dtype),
+                  hy_dtype_name(call->t[HY_MATMUL_B].dtype), (long long)first,
+                  (long long)(first + count - 1), (long long)hy_tensor_height(d));
+    free(whole.t[HY_MATMUL_D].data);
+}
+
+/* Groups at both ends. */
 static void check_company(const hy_op_call *call) {
     static const int64_t groups[] = {1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 200};
-    int64_t M = hy_tensor_height(&call->t[HY_MATMUL_D]);
-    hy_tensor before = copy_tensor(&call->t[HY_MATMUL_D]), *d = &before;
+    hy_tensor before = copy_tensor(&call->t[HY_MATMUL_D]);
+    int64_t M = hy_tensor_height(&before);
     gpu_must_run(call);
     for (size_t i = 0; i < 2 * sizeof groups / sizeof groups[0]; i++) {
-        int64_t count = groups[i / 2], first = i % 2 ? M - count : 0;
-        hy_op_call whole = *call;
-        whole.t[HY_MATMUL_D] = copy_tensor(d);
-        hy_op_call some = call_of_rows(&whole, first, count),
-                   same = call_of_rows(call, first, count);
-        gpu_must_run(&some);
-        ck_assert_msg(memcmp(some.t[HY_MATMUL_D].data, same.t[HY_MATMUL_D].data,
-                             hy_tensor_bytes(&some.t[HY_MATMUL_D])) == 0,
-                      "%s by %s: rows %lld to %lld differ from those of a call of %lld",
-                      hy_dtype_name(call->t[HY_MATMUL_A].dtype),
-                      hy_dtype_name(call->t[HY_MATMUL_B].dtype), (long long)first,
-                      (long long)(first + count - 1), (long long)M);
-        free(whole.t[HY_MATMUL_D].data);
+        check_group(call, &before, i % 2 ? M - groups[i / 2] : 0, groups[i / 2]);
     }
     free(before.data);
 }
 
-/* The last forms are wide enough for blocks of many weights, which a large card runs alone, or in
- * clusters of four or eight. */
+/* The last forms are wide enough for blocks of many weights. */
 static const matmul_case companies[] = {
     {265, 72, 1536, false, true, true, false, false},
     {265, 40, 1104, false, true, false, false, true},
     {520, 4300, 192, false, true, true, true, false},
     {265, 5002, 1152, false, true, false, true, false},
-    {265, 9100, 1152, false, true, true, false, true},
+    {265, 9100, 1152, false, true, false, false, true},
 };
 enum { COMPANIES = sizeof companies / sizeof companies[0] };
 
@@ -100,6 +102,37 @@ EACH_TYPE(a_row_of_a_matmul_has_the_same_bits_in_any_company, PURE_TYPES) {
         trial_end(&t);
     }
 }
+
+/* bf16 numbers of either sign from 1/256 to 1/128. */
+static hy_tensor drawn_rows(int64_t rows, int64_t cols, uint64_t seed) {
+    int64_t count = rows * cols;
+    uint16_t *x = malloc((size_t)count * sizeof *x);
+    ck_assert_ptr_nonnull(x);
+    for (int64_t i = 0; i < count; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        x[i] = (uint16_t)(0x3b80 | seed >> 57 | (seed >> 56 & 1) << 15);
+    }
+    return hy_tensor_2d(x, HY_BF16, rows, cols);
+}
+
+/* So wide that a card of 126 to 140 multiprocessors with enough shared memory runs more than 32 rows
+ * in large blocks, the last of which is not full. */
+START_TEST(a_row_of_large_blocks_has_the_same_bits_in_any_company) {
+    enum { M = 64, N = 36004, K = 2064 };
+    hy_op_call call = {.kind = HY_OP_MATMUL};
+    if (gpu.is_small) return;
+    call.attr.matmul.trans_b = call.attr.matmul.is_batch_invariant = true;
+    call.attr.matmul.alpha = 1;
+    call.t[HY_MATMUL_A] = drawn_rows(M, K, 1);
+    call.t[HY_MATMUL_B] = drawn_rows(N, K, 2);
+    call.t[HY_MATMUL_D] = drawn_rows(M, N, 3);
+    gpu_must_run(&call);
+    check_group(&call, &call.t[HY_MATMUL_D], 5, 1);
+    check_group(&call, &call.t[HY_MATMUL_D], 32, 32);
+    check_group(&call, &call.t[HY_MATMUL_D], 0, 33);
+    free_call(&call);
+}
+END_TEST
 
 static void check_coded_company(const matmul_case *m, hy_dtype stored, int mixture) {
     trial t = invariant_trial(m, mixture);
@@ -498,6 +531,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, batch_invariant_matmul_agrees_with_the_reference);
     tcase_add_test(all, batch_invariant_matmul_of_unaligned_views_agrees_with_the_reference);
     tcase_add_test(all, a_row_of_a_matmul_has_the_same_bits_in_any_company);
+    tcase_add_test(all, a_row_of_large_blocks_has_the_same_bits_in_any_company);
     tcase_add_test(all, stored_weights_give_the_bits_of_their_cast_in_any_company);
     tcase_add_test(all, rope_turns_each_sequence_at_its_own_position);
     tcase_add_test(all, embeddings_are_at_the_position_of_each_sequence);

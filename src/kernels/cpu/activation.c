@@ -128,8 +128,19 @@ HY_CLONES static void swiglu_bwd_run(hy_act kind, const float *dy, const float *
     FOR_KIND(kind, swiglu_bwd_loop, dy, gate, up, dgate, dup, n)
 }
 
+/* Where the weight of a row is among all weights. */
+static int64_t weight_at(const hy_tensor *order, int64_t row) {
+    return order->data ? ((const int32_t *)order->data)[row] : row;
+}
+
+HY_CLONES static void scale_run(const float *x, float by, float *out, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) out[i] = by * x[i];
+}
+
 static void swiglu_rows(const hy_op_call *call, int64_t first, int64_t rows) {
     const hy_tensor *gate_up = &call->t[HY_SWIGLU_GATE_UP], *y = &call->t[HY_SWIGLU_Y];
+    const float *weights = call->t[HY_SWIGLU_WEIGHTS].data;
     int64_t F = hy_tensor_width(y);
     float in[2][HY_CPU_RUN], out[HY_CPU_RUN];
     for (int64_t row = first; row < first + rows; row++) {
@@ -138,6 +149,10 @@ static void swiglu_rows(const hy_op_call *call, int64_t first, int64_t rows) {
             float *values = hy_target(y, row * F + at, out);
             swiglu_run(gate_kind(call), hy_read(gate_up, gate, n, in[0]),
                        hy_read(gate_up, gate + F, n, in[1]), values, n);
+            if (weights) {
+                float weight = weights[weight_at(&call->t[HY_SWIGLU_ORDER], row)];
+                scale_run(values, weight, values, n);
+            }
             hy_write(y, row * F + at, n, values);
         }
     }
@@ -148,22 +163,33 @@ static void swiglu_bwd_rows(const hy_op_call *call, int64_t first, int64_t rows)
     const hy_tensor *t = call->t, *dy = &t[HY_SWIGLU_BWD_DY];
     const hy_tensor *gate_up = &t[HY_SWIGLU_BWD_GATE_UP], *dx = &t[HY_SWIGLU_BWD_DGATE_UP];
     const hy_tensor *active = &t[HY_SWIGLU_BWD_ACTIVE];
+    const float *weights = t[HY_SWIGLU_BWD_WEIGHTS].data;
+    float *dweights = t[HY_SWIGLU_BWD_DWEIGHTS].data;
     int64_t F = hy_tensor_width(dy);
-    float in[3][HY_CPU_RUN], out[2][HY_CPU_RUN], again[HY_CPU_RUN];
+    float in[3][HY_CPU_RUN], out[2][HY_CPU_RUN], again[HY_CPU_RUN], scaled[HY_CPU_RUN];
     for (int64_t row = first; row < first + rows; row++) {
+        int64_t of_weight = weight_at(&t[HY_SWIGLU_BWD_ORDER], row);
+        double dweight = 0;
         for (int64_t at = 0; at < F; at += HY_CPU_RUN) {
             int64_t n = hy_min64(HY_CPU_RUN, F - at), gate = row * 2 * F + at;
             float *dgate = hy_target(dx, gate, out[0]), *dup = hy_target(dx, gate + F, out[1]);
             const float *g = hy_read(gate_up, gate, n, in[1]),
                         *u = hy_read(gate_up, gate + F, n, in[2]);
-            if (active->data) swiglu_run(gate_kind(call), g, u, again, n);
-            swiglu_bwd_run(gate_kind(call), hy_read(dy, row * F + at, n, in[0]), g, u, dgate, dup,
-                           n);
+            const float *d = hy_read(dy, row * F + at, n, in[0]);
+            if (active->data || dweights) swiglu_run(gate_kind(call), g, u, again, n);
+            for (int64_t i = 0; dweights && i < n; i++) dweight += (double)(d[i] * again[i]);
+            if (weights) {
+                if (active->data) scale_run(again, weights[of_weight], again, n);
+                scale_run(d, weights[of_weight], scaled, n);
+                d = scaled;
+            }
+            swiglu_bwd_run(gate_kind(call), d, g, u, dgate, dup, n);
             hy_write(dx, gate, n, dgate);
             hy_write(dx, gate + F, n, dup);
             if (!active->data) continue;
             hy_cpu_narrow(active->dtype, again, hy_element(active, row * F + at), n);
         }
+        if (dweights) dweights[of_weight] = (float)dweight;
     }
 }
 

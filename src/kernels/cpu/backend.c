@@ -80,6 +80,12 @@ static const hy_cpu_op ops[HY_OP_COUNT] = {
     [HY_OP_COLLECT] = {hy_cpu_collect, NULL},
     [HY_OP_DROPOUT] = {hy_cpu_dropout, NULL},
     [HY_OP_ADD_PARTS] = {hy_cpu_add_parts, NULL},
+    [HY_OP_ROUTE] = {hy_cpu_route, hy_cpu_route_workspace},
+    [HY_OP_ROUTE_BWD] = {hy_cpu_route_bwd, hy_cpu_route_workspace},
+    [HY_OP_SORT_EXPERTS] = {hy_cpu_sort_experts, NULL},
+    [HY_OP_GROUPED_MATMUL] = {hy_cpu_grouped, hy_cpu_grouped_workspace},
+    [HY_OP_GROUPED_GRAD] = {hy_cpu_grouped, hy_cpu_grouped_workspace},
+    [HY_OP_SUM_ROWS] = {hy_cpu_sum_rows, NULL},
 };
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -126,7 +132,8 @@ static hy_status cpu_supports(hy_backend *b, const hy_op_call *call) {
                HY_ERR_INPUT, "matmul: the CPU cannot fuse gelu; use a separate op");
     /* The BLAS interface has 32-bit rows, columns and row lengths. */
     bool uses_blas = call->kind == HY_OP_MATMUL || call->kind == HY_OP_ATTENTION ||
-                     call->kind == HY_OP_ATTENTION_BWD;
+                     call->kind == HY_OP_ATTENTION_BWD || call->kind == HY_OP_GROUPED_MATMUL ||
+                     call->kind == HY_OP_GROUPED_GRAD;
     for (int i = 0; uses_blas && i < HY_OP_TENSORS; i++) {
         int64_t rows = hy_tensor_height(&call->t[i]), cols = hy_tensor_width(&call->t[i]);
         HY_FAIL_IF(call->t[i].data && (rows > INT32_MAX || cols > INT32_MAX), HY_ERR_INPUT,

@@ -36,6 +36,13 @@ void hy_cpu_narrow(hy_dtype dtype, const float *src, void *dst, int64_t n) {
     }
 }
 
+HY_CLONES float hy_cpu_square_sum(const float *x, int64_t n) {
+    float sum = 0;
+    HY_SIMD_SUM(sum)
+    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
+    return sum;
+}
+
 HY_CLONES void hy_cpu_add(const float *a, const float *b, float *out, int64_t n) {
     HY_SIMD
     for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i];

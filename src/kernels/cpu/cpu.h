@@ -58,6 +58,7 @@ hy_cpu_op_run hy_cpu_matmul, hy_cpu_matmul_rows, hy_cpu_bias_grad, hy_cpu_norm, 
     hy_cpu_clip, hy_cpu_update, hy_cpu_adafactor, hy_cpu_muon_blend, hy_cpu_to_unit, hy_cpu_cast,
     hy_cpu_fill, hy_cpu_combine, hy_cpu_diff_dot, hy_cpu_quantize, hy_cpu_wrap, hy_cpu_largest,
     hy_cpu_to_fp8, hy_cpu_spread, hy_cpu_collect, hy_cpu_dropout, hy_cpu_add_parts;
+hy_cpu_op_run hy_cpu_route, hy_cpu_route_bwd, hy_cpu_sort_experts, hy_cpu_grouped, hy_cpu_sum_rows;
 
 /* After an op: computes the largest magnitude of its result if requested (fp8.c). */
 hy_cpu_op_run hy_cpu_largest_of;
@@ -69,6 +70,7 @@ hy_cpu_op_workspace hy_cpu_matmul_workspace, hy_cpu_matmul_rows_workspace, hy_cp
     hy_cpu_delta_bwd_workspace, hy_cpu_delta_cached_workspace, hy_cpu_gate_bwd_workspace,
     hy_cpu_embed_bwd_workspace, hy_cpu_reduce_workspace, hy_cpu_diff_dot_workspace,
     hy_cpu_adafactor_workspace, hy_cpu_to_unit_workspace;
+hy_cpu_op_workspace hy_cpu_route_workspace, hy_cpu_grouped_workspace;
 
 /* ---- workspace ------------------------------------------------------------------------------- */
 

@@ -43,18 +43,11 @@ hy_delta_tokens hy_delta_take_tokens(const hy_delta *d, int64_t n, hy_cpu_worksp
     };
 }
 
-HY_CLONES static float square_sum(const float *x, int64_t n) {
-    float sum = 0;
-    HY_SIMD_SUM(sum)
-    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
-    return sum;
-}
-
 /* A row of the tile: x / |x| scale, padded with zeros; returns 1 / |x|. */
 static float read_unit(const hy_delta *d, int64_t at, float scale, float *out) {
     float buffer[HY_DELTA_DIM_MAX];
     const float *x = hy_read(d->qkv, at, d->Dk, buffer);
-    float inverse = 1.0f / sqrtf(square_sum(x, d->Dk) + HY_DELTA_EPS);
+    float inverse = 1.0f / sqrtf(hy_cpu_square_sum(x, d->Dk) + HY_DELTA_EPS);
     for (int64_t i = 0; i < d->Dk; i++) out[i] = x[i] * inverse * scale;
     for (int64_t i = d->Dk; i < d->rows; i++) out[i] = 0;
     return inverse;

@@ -7,23 +7,11 @@
 
 #include <stdbool.h>
 
-/* Elements 0, 2, 4, .. of two vectors, and 1, 3, 5, .. */
-#define EVEN_4 0, 2, 4, 6
-#define ODD_4 1, 3, 5, 7
-#define EVEN_8 EVEN_4, 8, 10, 12, 14
-#define ODD_8 ODD_4, 9, 11, 13, 15
-#define EVEN_16 EVEN_8, 16, 18, 20, 22, 24, 26, 28, 30
-#define ODD_16 ODD_8, 17, 19, 21, 23, 25, 27, 29, 31
-#if defined(__clang__)
-#define SHUFFLE(index, x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
-#else
-#define SHUFFLE(index, x, y, ...) __builtin_shuffle(x, y, (index){__VA_ARGS__})
-#endif
+#include "kernels/cpu/lanes.h"
 
 /* Whether a token applies its decay as s + change s. */
 static inline bool keeps_state(const hy_delta_token *t) { return t->decay > 0.5f; }
 
-#define UNROLLED _Pragma("GCC unroll 16")
 #define INLINE static inline __attribute__((always_inline))
 
 /* TALL: vectors of a column that a loop over columns keeps in registers. */
@@ -39,28 +27,28 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
         NAME##_vector sum[NAME##_rows][NAME##_wide], write[NAME##_wide];                           \
         const NAME##_vector *v = (const NAME##_vector *)t->v;                                      \
         const float *q = t->q, *k = t->k, factor = keeps ? t->change : t->decay;                   \
-        UNROLLED for (int c = 0; c < NAME##_wide; c++) {                                           \
-            UNROLLED for (int a = 0; a < NAME##_rows; a++) sum[a][c] = (NAME##_vector){0};         \
+        HY_UNROLLED for (int c = 0; c < NAME##_wide; c++) {                                        \
+            HY_UNROLLED for (int a = 0; a < NAME##_rows; a++) sum[a][c] = (NAME##_vector){0};      \
         }                                                                                          \
         for (int64_t r = 0; r < rows; r += NAME##_rows) {                                          \
-            UNROLLED for (int a = 0; a < NAME##_rows; a++) {                                       \
+            HY_UNROLLED for (int a = 0; a < NAME##_rows; a++) {                                    \
                 const NAME##_vector *s = (const NAME##_vector *)(state + (r + a) * COLS);          \
-                UNROLLED for (int c = 0; c < NAME##_wide; c++) sum[a][c] += k[r + a] * s[c];       \
+                HY_UNROLLED for (int c = 0; c < NAME##_wide; c++) sum[a][c] += k[r + a] * s[c];    \
             }                                                                                      \
         }                                                                                          \
-        UNROLLED for (int c = 0; c < NAME##_wide; c++) {                                           \
-            UNROLLED for (int a = 1; a < NAME##_rows; a++) sum[0][c] += sum[a][c];                 \
+        HY_UNROLLED for (int c = 0; c < NAME##_wide; c++) {                                        \
+            HY_UNROLLED for (int a = 1; a < NAME##_rows; a++) sum[0][c] += sum[a][c];              \
             if (keeps)                                                                             \
                 sum[0][c] += factor * sum[0][c];                                                   \
             else                                                                                   \
                 sum[0][c] *= factor;                                                               \
             write[c] = t->strength * (v[c] - sum[0][c]);                                           \
-            UNROLLED for (int a = 0; a < NAME##_rows; a++) sum[a][c] = (NAME##_vector){0};         \
+            HY_UNROLLED for (int a = 0; a < NAME##_rows; a++) sum[a][c] = (NAME##_vector){0};      \
         }                                                                                          \
         for (int64_t r = 0; r < rows; r += NAME##_rows) {                                          \
-            UNROLLED for (int a = 0; a < NAME##_rows; a++) {                                       \
+            HY_UNROLLED for (int a = 0; a < NAME##_rows; a++) {                                    \
                 NAME##_vector *s = (NAME##_vector *)(state + (r + a) * COLS);                      \
-                UNROLLED for (int c = 0; c < NAME##_wide; c++) {                                   \
+                HY_UNROLLED for (int c = 0; c < NAME##_wide; c++) {                                \
                     NAME##_vector x = k[r + a] * write[c];                                         \
                     if (keeps) x += s[c];                                                          \
                     x += factor * s[c];                                                            \
@@ -69,8 +57,8 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
                 }                                                                                  \
             }                                                                                      \
         }                                                                                          \
-        UNROLLED for (int c = 0; c < NAME##_wide; c++) {                                           \
-            UNROLLED for (int a = 1; a < NAME##_rows; a++) sum[0][c] += sum[a][c];                 \
+        HY_UNROLLED for (int c = 0; c < NAME##_wide; c++) {                                        \
+            HY_UNROLLED for (int a = 1; a < NAME##_rows; a++) sum[0][c] += sum[a][c];              \
             ((NAME##_vector *)out)[c] = sum[0][c];                                                 \
         }                                                                                          \
     }                                                                                              \
@@ -85,11 +73,10 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
                                                                                                    \
     /* Adds the lanes of BACK vectors; the sums become the first BACK floats. */                   \
     TARGET static void NAME##_add_lanes(NAME##_vector *v) {                                        \
-        UNROLLED for (int n = BACK; n > BACK / (LANES); n /= 2) {                                  \
-            UNROLLED for (int i = 0; 2 * i < n; i++) {                                             \
+        HY_UNROLLED for (int n = BACK; n > BACK / (LANES); n /= 2) {                               \
+            HY_UNROLLED for (int i = 0; 2 * i < n; i++) {                                          \
                 NAME##_vector x = v[2 * i], y = v[2 * i + 1];                                      \
-                v[i] = SHUFFLE(NAME##_index, x, y, EVEN_##LANES) +                                 \
-                       SHUFFLE(NAME##_index, x, y, ODD_##LANES);                                   \
+                v[i] = HY_ADD_NEIGHBOURS(NAME##_index, x, y, LANES);                               \
             }                                                                                      \
         }                                                                                          \
     }                                                                                              \
@@ -98,12 +85,12 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
     TARGET INLINE void NAME##_known(const float *k, const float *state, int64_t rows, int64_t row, \
                                     int tall, NAME##_vector *sums) {                               \
         NAME##_vector of_k[TALL];                                                                  \
-        UNROLLED for (int i = 0; i < tall; i++) {                                                  \
+        HY_UNROLLED for (int i = 0; i < tall; i++) {                                               \
             of_k[i] = ((const NAME##_vector *)(k + row))[i];                                       \
         }                                                                                          \
         for (int c = 0; c < BACK; c++) {                                                           \
             const NAME##_vector *s = (const NAME##_vector *)(state + c * rows + row);              \
-            UNROLLED for (int i = 0; i < tall; i++) sums[c] += of_k[i] * s[i];                     \
+            HY_UNROLLED for (int i = 0; i < tall; i++) sums[c] += of_k[i] * s[i];                  \
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
@@ -146,7 +133,7 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
     TARGET INLINE void NAME##_read_back(const hy_delta_back *b, int64_t rows, int64_t row,         \
                                         int tall, NAME##_vector *du) {                             \
         NAME##_vector q[TALL], k[TALL], dq[TALL];                                                  \
-        UNROLLED for (int i = 0; i < tall; i++) {                                                  \
+        HY_UNROLLED for (int i = 0; i < tall; i++) {                                               \
             q[i] = ((const NAME##_vector *)(b->token.q + row))[i];                                 \
             k[i] = ((const NAME##_vector *)(b->token.k + row))[i];                                 \
             dq[i] = ((const NAME##_vector *)(b->dq + row))[i];                                     \
@@ -155,14 +142,14 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
             const NAME##_vector *s = (const NAME##_vector *)(b->after + c * rows + row);           \
             NAME##_vector *g = (NAME##_vector *)(b->gradient + c * rows + row);                    \
             float dout = b->dout[c];                                                               \
-            UNROLLED for (int i = 0; i < tall; i++) {                                              \
+            HY_UNROLLED for (int i = 0; i < tall; i++) {                                           \
                 NAME##_vector x = g[i] + dout * q[i];                                              \
                 dq[i] += dout * s[i];                                                              \
                 du[c] += k[i] * x;                                                                 \
                 g[i] = x;                                                                          \
             }                                                                                      \
         }                                                                                          \
-        UNROLLED for (int i = 0; i < tall; i++)((NAME##_vector *)(b->dq + row))[i] = dq[i];        \
+        HY_UNROLLED for (int i = 0; i < tall; i++)((NAME##_vector *)(b->dq + row))[i] = dq[i];     \
     }                                                                                              \
                                                                                                    \
     /* dk += G u - S' dv, G -= k dv', <G, S'> in lanes, G = decay G; for S' = decay S. */          \
@@ -170,7 +157,7 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
                                          int64_t row, int tall, NAME##_vector *dlog) {             \
         NAME##_vector k[TALL], dk[TALL], along[TALL];                                              \
         float decay = b->token.decay, factor = keeps ? b->token.change : decay;                    \
-        UNROLLED for (int i = 0; i < tall; i++) {                                                  \
+        HY_UNROLLED for (int i = 0; i < tall; i++) {                                               \
             k[i] = ((const NAME##_vector *)(b->token.k + row))[i];                                 \
             dk[i] = ((const NAME##_vector *)(b->dk + row))[i];                                     \
             along[i] = (NAME##_vector){0};                                                         \
@@ -179,7 +166,7 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
             const NAME##_vector *s = (const NAME##_vector *)(b->before + c * rows + row);          \
             NAME##_vector *g = (NAME##_vector *)(b->gradient + c * rows + row);                    \
             float u = b->token.strength * b->error[c], dv = b->dv[c], of_s = decay * dv;           \
-            UNROLLED for (int i = 0; i < tall; i++) {                                              \
+            HY_UNROLLED for (int i = 0; i < tall; i++) {                                           \
                 NAME##_vector x = g[i] - dv * k[i];                                                \
                 dk[i] += u * g[i];                                                                 \
                 dk[i] -= of_s * s[i];                                                              \
@@ -187,7 +174,7 @@ enum { COLS = HY_DELTA_COLS, BACK = HY_DELTA_BACK_COLS, SUMS = 8, TALL = 4 };
                 g[i] = keeps ? x + factor * x : factor * x;                                        \
             }                                                                                      \
         }                                                                                          \
-        UNROLLED for (int i = 0; i < tall; i++) {                                                  \
+        HY_UNROLLED for (int i = 0; i < tall; i++) {                                               \
             ((NAME##_vector *)(b->dk + row))[i] = dk[i];                                           \
             *dlog += along[i];                                                                     \
         }                                                                                          \

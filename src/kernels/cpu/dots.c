@@ -8,20 +8,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Elements 0, 2, 4, .. of two vectors, and 1, 3, 5, .. */
-#define EVEN_4 0, 2, 4, 6
-#define ODD_4 1, 3, 5, 7
-#define EVEN_8 EVEN_4, 8, 10, 12, 14
-#define ODD_8 ODD_4, 9, 11, 13, 15
-#define EVEN_16 EVEN_8, 16, 18, 20, 22, 24, 26, 28, 30
-#define ODD_16 ODD_8, 17, 19, 21, 23, 25, 27, 29, 31
-#if defined(__clang__)
-#define SHUFFLE(index, x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
-#else
-#define SHUFFLE(index, x, y, ...) __builtin_shuffle(x, y, (index){__VA_ARGS__})
-#endif
-
-#define UNROLLED _Pragma("GCC unroll 16")
+#include "kernels/cpu/lanes.h"
 
 /* Vectors of a row of x that are in registers with their sums. */
 enum { VECTORS = 4 };
@@ -35,8 +22,7 @@ enum { VECTORS = 4 };
         for (int width = (LANES); width > 1; width /= 2, n = (n + 1) / 2) {                        \
             for (int i = 0; 2 * i < n; i++) {                                                      \
                 NAME##_vector x = v[2 * i], y = v[2 * i + 1];                                      \
-                v[i] = SHUFFLE(NAME##_index, x, y, EVEN_##LANES) +                                 \
-                       SHUFFLE(NAME##_index, x, y, ODD_##LANES);                                   \
+                v[i] = HY_ADD_NEIGHBOURS(NAME##_index, x, y, LANES);                               \
             }                                                                                      \
         }                                                                                          \
     }                                                                                              \
@@ -44,29 +30,29 @@ enum { VECTORS = 4 };
     TARGET static inline __attribute__((always_inline)) void NAME##_tile(                          \
         int rows, int64_t depth, const float *a, const float *const *b, float *sums) {             \
         NAME##_vector sum[ROWS][COLS];                                                             \
-        UNROLLED for (int r = 0; r < rows; r++) {                                                  \
-            UNROLLED for (int c = 0; c < (COLS); c++) sum[r][c] = (NAME##_vector){0};              \
+        HY_UNROLLED for (int r = 0; r < rows; r++) {                                               \
+            HY_UNROLLED for (int c = 0; c < (COLS); c++) sum[r][c] = (NAME##_vector){0};           \
         }                                                                                          \
         int64_t k = 0;                                                                             \
         for (; k + (LANES) <= depth; k += (LANES), a += rows * (LANES)) {                          \
-            UNROLLED for (int c = 0; c < (COLS); c++) {                                            \
+            HY_UNROLLED for (int c = 0; c < (COLS); c++) {                                         \
                 NAME##_vector of_b = *(const NAME##_vector *)(b[c] + k);                           \
-                UNROLLED for (int r = 0; r < rows; r++) {                                          \
+                HY_UNROLLED for (int r = 0; r < rows; r++) {                                       \
                     sum[r][c] += *(const NAME##_vector *)(a + r * (LANES)) * of_b;                 \
                 }                                                                                  \
             }                                                                                      \
         }                                                                                          \
         if (k < depth) {                                                                           \
-            UNROLLED for (int c = 0; c < (COLS); c++) {                                            \
+            HY_UNROLLED for (int c = 0; c < (COLS); c++) {                                         \
                 NAME##_vector of_b = {0};                                                          \
                 memcpy(&of_b, b[c] + k, (size_t)(depth - k) * sizeof(float));                      \
-                UNROLLED for (int r = 0; r < rows; r++) {                                          \
+                HY_UNROLLED for (int r = 0; r < rows; r++) {                                       \
                     sum[r][c] += *(const NAME##_vector *)(a + r * (LANES)) * of_b;                 \
                 }                                                                                  \
             }                                                                                      \
         }                                                                                          \
-        UNROLLED for (int r = 0; r < rows; r++) {                                                  \
-            UNROLLED for (int c = 0; c < (COLS); c++) {                                            \
+        HY_UNROLLED for (int r = 0; r < rows; r++) {                                               \
+            HY_UNROLLED for (int c = 0; c < (COLS); c++) {                                         \
                 ((NAME##_vector *)sums)[r * (COLS) + c] = sum[r][c];                               \
             }                                                                                      \
         }                                                                                          \
@@ -91,25 +77,25 @@ enum { VECTORS = 4 };
         const float *const *x, int64_t at, int64_t last, float *out, int64_t out_ld) {             \
         NAME##_vector sum[ROWS][VECTORS], row[VECTORS];                                            \
         size_t end = (size_t)last * sizeof(float), whole = sizeof row[0];                          \
-        UNROLLED for (int r = 0; r < rows; r++) {                                                  \
-            UNROLLED for (int v = 0; v < vectors; v++) {                                           \
+        HY_UNROLLED for (int r = 0; r < rows; r++) {                                               \
+            HY_UNROLLED for (int v = 0; v < vectors; v++) {                                        \
                 sum[r][v] = (NAME##_vector){0};                                                    \
                 memcpy(&sum[r][v], out + r * out_ld + at + v * (LANES),                            \
                        last < (LANES) ? end : whole);                                              \
             }                                                                                      \
         }                                                                                          \
         for (int64_t i = 0; i < n; i++) {                                                          \
-            UNROLLED for (int v = 0; v < vectors; v++) {                                           \
+            HY_UNROLLED for (int v = 0; v < vectors; v++) {                                        \
                 if (last < (LANES)) row[v] = (NAME##_vector){0};                                   \
                 memcpy(&row[v], x[i] + at + v * (LANES), last < (LANES) ? end : whole);            \
             }                                                                                      \
-            UNROLLED for (int r = 0; r < rows; r++) {                                              \
-                UNROLLED for (int v = 0; v < vectors; v++) sum[r][v] +=                            \
+            HY_UNROLLED for (int r = 0; r < rows; r++) {                                           \
+                HY_UNROLLED for (int v = 0; v < vectors; v++) sum[r][v] +=                         \
                     weights[r * weights_ld + i] * row[v];                                          \
             }                                                                                      \
         }                                                                                          \
-        UNROLLED for (int r = 0; r < rows; r++) {                                                  \
-            UNROLLED for (int v = 0; v < vectors; v++) {                                           \
+        HY_UNROLLED for (int r = 0; r < rows; r++) {                                               \
+            HY_UNROLLED for (int v = 0; v < vectors; v++) {                                        \
                 memcpy(out + r * out_ld + at + v * (LANES), &sum[r][v],                            \
                        last < (LANES) ? end : whole);                                              \
             }                                                                                      \

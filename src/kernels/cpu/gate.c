@@ -37,13 +37,6 @@ HY_CLONES static void gate_head(const float *x, const float *gate, float *y, int
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * hy_sigmoid(gate[i]);
 }
 
-HY_CLONES static float square_sum(const float *x, int64_t n) {
-    float sum = 0;
-    HY_SIMD_SUM(sum)
-    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
-    return sum;
-}
-
 HY_CLONES static void gate_normed(const float *x, const float *gate, const float *w, float rstd,
                                   float *y, int64_t n) {
     HY_SIMD
@@ -62,7 +55,7 @@ static void gate_rows(const hy_op_call *call, int64_t first, int64_t rows) {
         const float *by = hy_read(gate, gate_at(&g, i / g.H, i % g.H), g.D, gate_buffer);
         float *out = hy_target(y, i * g.D, y_buffer);
         if (w) {
-            float rstd = 1.0f / sqrtf(square_sum(in, g.D) / (float)g.D + g.eps);
+            float rstd = 1.0f / sqrtf(hy_cpu_square_sum(in, g.D) / (float)g.D + g.eps);
             gate_normed(in, by, w, rstd, out, g.D);
             rstds[i] = rstd;
         } else {

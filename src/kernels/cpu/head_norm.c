@@ -13,13 +13,6 @@
 
 #define MAX_HEAD 1024 /* ops.c accepts no larger head */
 
-HY_CLONES static float square_sum(const float *x, int64_t n) {
-    float sum = 0;
-    HY_SIMD_SUM(sum)
-    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
-    return sum;
-}
-
 HY_CLONES static void scale_head(const float *x, float rstd, const float *w, float *y, int64_t n) {
     HY_SIMD
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * rstd * w[i];
@@ -116,7 +109,7 @@ static float norm_part(const hy_op_call *call, int64_t row, part p, weights *w) 
     for (int64_t i = 0; i < p.n; i += MAX_HEAD) {
         int64_t n = hy_min64(MAX_HEAD, p.n - i);
         x = hy_read(qkv, from + i, n, in);
-        square += (double)square_sum(x, n);
+        square += (double)hy_cpu_square_sum(x, n);
     }
     float rstd = 1.0f / sqrtf((float)square / (float)p.n + call->attr.heads.eps);
     for (int64_t i = 0; i < p.n; i += MAX_HEAD) {

@@ -26,6 +26,7 @@ void hy_cpu_read_fp8(const hy_tensor *t, int64_t at, int64_t n, float *out);
 
 /* out = a + b; out may be one of them. */
 void hy_cpu_add(const float *a, const float *b, float *out, int64_t n);
+float hy_cpu_square_sum(const float *x, int64_t n);
 
 static inline void *hy_element(const hy_tensor *t, int64_t at) {
     return (char *)t->data + (size_t)at * (t->dtype == HY_F32 ? 4 : 2);

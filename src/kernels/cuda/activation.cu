@@ -7,38 +7,8 @@
  * overwrite inputs. For 16-bit tensors, the exponential and the quotient are the hardware's: their
  * relative error, below 2^-15 for normal results, vanishes in the rounding. Kernels have two forms:
  * those with `largest` (largest.cuh) also compute the largest stored magnitude. */
-#include "kernels/cuda/chunks.cuh"
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/largest.cuh"
-
-/* 2 u = x (A + B x^2) with u = sqrt(2/pi) (x + 0.044715 x^3) */
-#define GELU_A 1.5957691216f
-#define GELU_B 0.0713548162726f
-
-template <bool is_fast> static __device__ __forceinline__ float sigmoid(float x) {
-    return is_fast ? __fdividef(1.0f, 1.0f + __expf(-x)) : 1.0f / (1.0f + expf(-x));
-}
-
-/* Packs have 8 16-bit elements. Singles may be fp32. */
-template <typename A> static constexpr bool is_fast = A::width == 8;
-
-/* Any activation function, and its derivative. */
-template <bool is_fast> static __device__ __forceinline__ float act(hy_act kind, float v) {
-    if (kind == HY_ACT_GELU) return v * (0.5f + 0.5f * erff(v * 0.70710678f));
-    if (kind == HY_ACT_RELU2) return v < 0 ? 0.0f : v * v;
-    if (kind == HY_ACT_SILU) return v * sigmoid<is_fast>(v);
-    return v * sigmoid<is_fast>(v * (GELU_A + GELU_B * v * v));
-}
-template <bool is_fast> static __device__ __forceinline__ float act_slope(hy_act kind, float v) {
-    if (kind == HY_ACT_GELU) { /* with the density of normal numbers */
-        float density = 0.398942280f * (is_fast ? __expf(-0.5f * v * v) : expf(-0.5f * v * v));
-        return 0.5f + 0.5f * erff(v * 0.70710678f) + v * density;
-    }
-    if (kind == HY_ACT_RELU2) return v < 0 ? 0.0f : 2.0f * v;
-    float square = v * v;
-    bool is_silu = kind == HY_ACT_SILU;
-    float s = sigmoid<is_fast>(is_silu ? v : v * (GELU_A + GELU_B * square));
-    return s + v * s * (1.0f - s) * (is_silu ? 1.0f : GELU_A + 3.0f * GELU_B * square);
-}
 
 /* ---- gelu ------------------------------------------------------------------------------------ */
 
@@ -187,17 +157,6 @@ static __device__ __forceinline__ void swiglu_gradient(float *d, float *g, float
     }
 }
 
-/* As above for any activation function. */
-template <bool is_fast, int width>
-static __device__ __forceinline__ void gate_gradient(hy_act kind, float *d, float *g, float *u) {
-    HY_EACH(j, width) {
-        float active = act<is_fast>(kind, g[j]), dup = d[j] * active, y = active * u[j];
-        g[j] = d[j] * u[j] * act_slope<is_fast>(kind, g[j]);
-        u[j] = dup;
-        d[j] = y;
-    }
-}
-
 /* Each step loads and stores two chunks in addition to dy, so half as many steps save registers. */
 #define BWD_STEPS (HY_STEPS / 2)
 
@@ -247,6 +206,7 @@ hy_status hy_cuda_swiglu(const hy_cuda_run *run) {
     hy_act kind = run->call->attr.act.kind;
     uint32_t *largest;
     hy_status status = HY_OK;
+    if (hy_has(&run->call->t[HY_SWIGLU_WEIGHTS])) return hy_cuda_weighted_swiglu(run);
     HY_TRY(hy_begin_largest(run, HY_SWIGLU_LARGEST, &largest));
     hy_by_chunks(hy_width(y), {y, gate_up}, [&](auto access) {
         using A = decltype(access);
@@ -281,6 +241,7 @@ hy_status hy_cuda_swiglu_bwd(const hy_cuda_run *run) {
                     *active = &run->call->t[HY_SWIGLU_BWD_ACTIVE];
     hy_act kind = run->call->attr.act.kind;
     uint32_t *largest;
+    if (hy_has(&run->call->t[HY_SWIGLU_BWD_WEIGHTS])) return hy_cuda_weighted_swiglu_bwd(run);
     HY_TRY(hy_begin_largest(run, HY_SWIGLU_BWD_LARGEST, &largest));
     hy_by_chunks(hy_width(dy), {dy, gate_up, dgate_up, active}, [&](auto access) {
         using A = decltype(access);

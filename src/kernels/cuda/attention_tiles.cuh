@@ -63,6 +63,13 @@ typedef struct hy_attention_grid {
     float inner;                        /* capped: factor of q k before tanh; then scale has cap */
 } hy_attention_grid;
 
+/* Block-sparse attention: the gaps of each warp's rows, and the tiles of keys that a block of threads
+ * leaves out. */
+template <typename S> struct hy_sparse_keys {
+    hy_gaps of_warp[S::WARPS];
+    hy_left_out left_out;
+};
+
 #if HY_HAS_TILES
 
 /* threadIdx.x, read at this point: values computed from it are not kept in registers over the
@@ -181,13 +188,6 @@ __device__ __forceinline__ void hy_score_keys(float score[S::M_TILES][S::SN / 8]
 template <typename S> struct hy_first_keys {
     int of_row[S::BM];
     int2 of_warp[S::WARPS];
-};
-
-/* Block-sparse attention: the gaps of each warp's rows, and the tiles of keys that a block of threads
- * leaves out. */
-template <typename S> struct hy_sparse_keys {
-    hy_gaps of_warp[S::WARPS];
-    hy_left_out left_out;
 };
 
 /* Masks keys after a query and keys before the first it sees. */

@@ -75,6 +75,13 @@ hy_cuda_op hy_cuda_op_of(hy_op_kind kind) {
     case HY_OP_COLLECT: return {hy_cuda_collect, NULL, NULL};
     case HY_OP_DROPOUT: return {hy_cuda_dropout, NULL, NULL};
     case HY_OP_ADD_PARTS: return {hy_cuda_add_parts, NULL, NULL};
+    case HY_OP_ROUTE: return {hy_cuda_route, hy_cuda_route_workspace, NULL};
+    case HY_OP_ROUTE_BWD: return {hy_cuda_route_bwd, hy_cuda_route_workspace, NULL};
+    case HY_OP_SORT_EXPERTS: return {hy_cuda_sort_experts, hy_cuda_sort_experts_workspace, NULL};
+    case HY_OP_GROUPED_MATMUL:
+    case HY_OP_GROUPED_GRAD:
+        return {hy_cuda_grouped, hy_cuda_grouped_workspace, hy_cuda_grouped_supports};
+    case HY_OP_SUM_ROWS: return {hy_cuda_sum_rows, NULL, NULL};
     default: return {NULL, NULL, NULL};
     }
 }
@@ -255,26 +262,6 @@ static hy_status check_capability(hy_cuda *cuda, const char *name) {
                         cuda->card.capability);
 }
 
-/* A cluster is in one part of the card, and not all parts have a multiple of eight. A card that
- * cannot say has none. */
-static void count_clusters(hy_cuda_card *card) {
-    cudaLaunchAttribute cluster = {};
-    cudaLaunchConfig_t config = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {8, 1, 1};
-    config.gridDim = dim3(8), config.blockDim = dim3(128);
-    config.dynamicSmemBytes = card->shared_bytes;
-    config.attrs = &cluster, config.numAttrs = 1;
-    if (card->code < 90) return;
-    cudaError_t error = cudaFuncSetAttribute(
-        hy_cuda_probe_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)card->shared_bytes);
-    if (error == cudaSuccess)
-        error = cudaOccupancyMaxActiveClusters(&card->clusters, hy_cuda_probe_kernel, &config);
-    if (error == cudaSuccess) return;
-    cudaGetLastError();
-    card->clusters = 0;
-}
-
 static hy_status describe(hy_cuda *cuda) {
     hy_device_facts *facts = &cuda->backend.facts;
     cudaDeviceProp properties;
@@ -285,7 +272,6 @@ static hy_status describe(hy_cuda *cuda) {
     size_t shared = properties.sharedMemPerBlockOptin, limit = cuda->options.shared_limit;
     cuda->card.shared_bytes = limit && limit < shared ? limit : shared;
     HY_TRY(check_capability(cuda, properties.name));
-    count_clusters(&cuda->card);
     HY_TRY(cuda_memory_now(&cuda->backend, &facts->memory_free, &facts->memory_total));
     snprintf(facts->name, sizeof facts->name, "%.127s", properties.name);
     facts->is_gpu = true;

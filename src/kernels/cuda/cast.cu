@@ -5,6 +5,7 @@
  * are copied unchanged. */
 #include <string.h>
 
+#include "kernels/cuda/cast.cuh"
 #include "kernels/cuda/nf4.cuh"
 #include "kernels/cuda/quad.cuh"
 #include "kernels/fp8.h"
@@ -62,9 +63,9 @@ struct fp8_codes {
 /* Packed: addresses are aligned, and the values of a thread have one scale. */
 template <typename T, typename Codes>
 __global__ void __launch_bounds__(THREADS)
-    decode_kernel(Codes c, T *out, int64_t count, bool is_packed) {
+    decode_kernel(Codes c, T *out, int64_t count, bool is_packed, hy_cast_filter filter) {
     int64_t at = CODES * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
-    if (at >= count) return;
+    if (at >= count || (is_packed && !hy_is_needed(filter, at))) return;
     if (!is_packed || at + CODES > count) {
         for (int64_t i = at; i < min(at + CODES, count); i++) {
             out[i] = hy_from_float<T>(c.number(c.codes[i], c.scale_at(i)));
@@ -84,13 +85,16 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename Codes>
-static void decode(Codes c, const hy_tensor *dst, bool may_pack, cudaStream_t stream) {
+static void decode(Codes c, const hy_tensor *dst, bool may_pack, hy_cast_filter filter,
+                   cudaStream_t stream) {
     int64_t count = hy_tensor_count(dst);
     bool is_packed = may_pack && (uintptr_t)c.codes % 16 == 0 && (uintptr_t)dst->data % 16 == 0;
     unsigned blocks = (unsigned)hy_ceil_div(count, CODES * THREADS);
+    if (filter.each % CODES != 0) filter.offsets = NULL; /* a thread's values are in two experts */
     hy_by_type(dst->dtype, [&](auto zero) {
         using T = decltype(zero);
-        decode_kernel<T><<<blocks, THREADS, 0, stream>>>(c, (T *)dst->data, count, is_packed);
+        decode_kernel<T>
+            <<<blocks, THREADS, 0, stream>>>(c, (T *)dst->data, count, is_packed, filter);
     });
 }
 
@@ -137,22 +141,27 @@ static void encode_int8(const hy_tensor *x, const hy_tensor *dst, cudaStream_t s
 #define WORD 8  /* values in a word, which a thread converts at a time: 16 bytes of a 16-bit type */
 #define WORDS 4 /* words per thread; those of a block of threads are adjacent, four times */
 
-/* The levels are looked up in shared memory: 16 words in 16 banks, so lanes never conflict. */
+/* `words` words, from word `begin` of the tensor on. The levels are looked up in shared memory: 16
+ * words in 16 banks, so lanes never conflict. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    decode_nf4_kernel(hy_nf4_codes c, T *out, int64_t words) {
+    decode_nf4_kernel(hy_nf4_codes c, T *out, int64_t begin, int64_t words, hy_cast_filter filter) {
     __shared__ float levels[16];
     if (threadIdx.x < 16) levels[threadIdx.x] = hy_nf4_level_table[threadIdx.x];
     int64_t first = (int64_t)blockIdx.x * THREADS * WORDS + threadIdx.x;
+    /* the words of a block, which are adjacent, are in one or two experts */
+    int64_t last = min(first - threadIdx.x + THREADS * WORDS, words) - 1;
+    if (!hy_is_needed(filter, (first - threadIdx.x) * WORD) && !hy_is_needed(filter, last * WORD))
+        return;
     uint32_t word[WORDS];
     float scale[WORDS];
     HY_EACH(k, WORDS) {
         int64_t at = first + k * THREADS;
-        if (at < words) word[k] = __ldg((const uint32_t *)c.codes + at);
+        if (at < words) word[k] = __ldg((const uint32_t *)c.codes + begin + at);
     }
     HY_EACH(k, WORDS) {
         int64_t at = first + k * THREADS;
-        if (at < words) scale[k] = hy_nf4_scale_at(c, at / (HY_NF4_BLOCK / WORD));
+        if (at < words) scale[k] = hy_nf4_scale_at(c, (begin + at) / (HY_NF4_BLOCK / WORD));
     }
     __syncthreads();
     HY_EACH(k, WORDS) {
@@ -163,10 +172,10 @@ __global__ void __launch_bounds__(THREADS)
             x[i] = __fmul_rn(levels[word[k] >> (i / 2 * 8 + (i % 2 ? 0 : 4)) & 15], scale[k]);
         }
 #pragma unroll
-        for (int begin = 0; begin < WORD; begin += hy_pack<T>::count) {
+        for (int pack = 0; pack < WORD; pack += hy_pack<T>::count) {
             hy_pack<T> made;
-            HY_EACH(i, hy_pack<T>::count) made.v[i] = hy_from_float<T>(x[begin + i]);
-            hy_store_pack(out + at * WORD + begin, made);
+            HY_EACH(i, hy_pack<T>::count) made.v[i] = hy_from_float<T>(x[pack + i]);
+            hy_store_pack(out + at * WORD + pack, made);
         }
     }
 }
@@ -174,45 +183,55 @@ __global__ void __launch_bounds__(THREADS)
 /* For addresses that are not aligned. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    decode_nf4_slowly(hy_nf4_codes c, T *out, int64_t count) {
+    decode_nf4_slowly(hy_nf4_codes c, T *out, int64_t begin, int64_t count) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < count) out[i] = hy_from_float<T>(hy_nf4_at(c, i));
+    if (i < count) out[i] = hy_from_float<T>(hy_nf4_at(c, begin + i));
 }
 
-static void cast_nf4(const hy_tensor *src, const hy_tensor *dst, cudaStream_t stream) {
-    int64_t count = hy_tensor_count(src);
+static void cast_nf4(const hy_tensor *src, int64_t first, const hy_tensor *dst,
+                     hy_cast_filter filter, cudaStream_t stream) {
+    int64_t count = hy_tensor_count(dst);
     bool is_packed = (uintptr_t)src->data % 4 == 0 && (uintptr_t)dst->data % 16 == 0;
     hy_nf4_codes codes = hy_nf4_codes_of(src);
+    if (filter.each < WORD * WORDS * THREADS) filter.offsets = NULL; /* a block's words in three */
     hy_by_type(dst->dtype, [&](auto zero) {
         using T = decltype(zero);
         if (is_packed) {
             unsigned blocks = (unsigned)hy_ceil_div(count, WORD * WORDS * THREADS);
-            decode_nf4_kernel<T>
-                <<<blocks, THREADS, 0, stream>>>(codes, (T *)dst->data, count / WORD);
+            decode_nf4_kernel<T><<<blocks, THREADS, 0, stream>>>(
+                codes, (T *)dst->data, first / WORD, count / WORD, filter);
         } else {
             unsigned blocks = (unsigned)hy_ceil_div(count, THREADS);
-            decode_nf4_slowly<T><<<blocks, THREADS, 0, stream>>>(codes, (T *)dst->data, count);
+            decode_nf4_slowly<T>
+                <<<blocks, THREADS, 0, stream>>>(codes, (T *)dst->data, first, count);
         }
     });
 }
 
+hy_status hy_cuda_cast_part(const hy_cuda_run *run, const hy_tensor *src, int64_t first,
+                            const hy_tensor *dst, hy_cast_filter filter) {
+    const uint8_t *codes = (const uint8_t *)src->data;
+    int64_t width = src->quant.block, count = hy_tensor_count(dst);
+    if (src->dtype == HY_NF4) {
+        cast_nf4(src, first, dst, filter, run->stream);
+    } else if (src->dtype == HY_E4M3) {
+        decode(fp8_codes{codes + first, src->quant.scale}, dst, true, filter, run->stream);
+    } else if (src->dtype == HY_I8) {
+        int8_codes rows = {codes + first, src->quant.scale + first / width, width};
+        decode(rows, dst, width % CODES == 0, filter, run->stream);
+    } else {
+        hy_tensor part = *src;
+        part.data = (char *)src->data + hy_dtype_bytes(src->dtype, first);
+        unsigned blocks = hy_quad_blocks(count, THREADS);
+        cast_kernel<<<blocks, THREADS, 0, run->stream>>>(hy_view_of(&part), hy_view_of(dst), count);
+    }
+    return hy_cuda_launched(run);
+}
+
 hy_status hy_cuda_cast(const hy_cuda_run *run) {
     const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
-    const uint8_t *codes = (const uint8_t *)src->data;
-    int64_t width = src->quant.block, count = hy_tensor_count(src);
-    if (src->dtype == HY_NF4) {
-        cast_nf4(src, dst, run->stream);
-    } else if (src->dtype == HY_E4M3) {
-        decode(fp8_codes{codes, src->quant.scale}, dst, true, run->stream);
-    } else if (src->dtype == HY_I8) {
-        int8_codes rows = {codes, src->quant.scale, width};
-        decode(rows, dst, width % CODES == 0, run->stream);
-    } else if (dst->dtype == HY_I8) {
-        encode_int8(src, dst, run->stream);
-    } else {
-        unsigned blocks = hy_quad_blocks(count, THREADS);
-        cast_kernel<<<blocks, THREADS, 0, run->stream>>>(hy_view_of(src), hy_view_of(dst), count);
-    }
+    if (dst->dtype != HY_I8) return hy_cuda_cast_part(run, src, 0, dst, hy_cast_filter{});
+    encode_int8(src, dst, run->stream);
     return hy_cuda_launched(run);
 }
 

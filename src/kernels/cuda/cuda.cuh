@@ -20,7 +20,6 @@ typedef struct hy_cuda_card {
     int code;       /* what the kernels were compiled for; less, if the driver translated them */
     int multiprocessors;
     size_t shared_bytes; /* most shared memory a block may request */
-    int clusters;        /* of eight blocks with so much shared memory that run at once; 0: none */
 } hy_cuda_card;
 
 typedef struct hy_cuda {
@@ -62,6 +61,8 @@ hy_cuda_op_run hy_cuda_matmul, hy_cuda_bias_grad, hy_cuda_norm, hy_cuda_norm_bwd
     hy_cuda_spread, hy_cuda_collect, hy_cuda_dropout, hy_cuda_to_fp8, hy_cuda_add_parts,
     hy_cuda_sample, hy_cuda_delta, hy_cuda_delta_bwd, hy_cuda_conv, hy_cuda_conv_bwd,
     hy_cuda_conv_cached, hy_cuda_gate, hy_cuda_gate_bwd;
+hy_cuda_op_run hy_cuda_route, hy_cuda_route_bwd, hy_cuda_sort_experts, hy_cuda_grouped,
+    hy_cuda_sum_rows, hy_cuda_weighted_swiglu, hy_cuda_weighted_swiglu_bwd;
 
 hy_cuda_op_workspace hy_cuda_matmul_workspace, hy_cuda_bias_grad_workspace,
     hy_cuda_norm_bwd_workspace, hy_cuda_head_norm_bwd_workspace, hy_cudnn_attention_workspace,
@@ -69,8 +70,11 @@ hy_cuda_op_workspace hy_cuda_matmul_workspace, hy_cuda_bias_grad_workspace,
     hy_cuda_policy_workspace, hy_cuda_reduce_workspace, hy_cuda_diff_dot_workspace,
     hy_cuda_adafactor_workspace, hy_cuda_to_unit_workspace, hy_cuda_delta_workspace,
     hy_cuda_conv_bwd_workspace, hy_cuda_gate_bwd_workspace;
+hy_cuda_op_workspace hy_cuda_route_workspace, hy_cuda_sort_experts_workspace,
+    hy_cuda_grouped_workspace;
 
-hy_cuda_op_supports hy_cuda_matmul_supports, hy_cuda_attention_supports, hy_cuda_sample_supports;
+hy_cuda_op_supports hy_cuda_matmul_supports, hy_cuda_attention_supports, hy_cuda_sample_supports,
+    hy_cuda_grouped_supports;
 
 /* Matmul plans (matmul.cu): descriptors and algorithm, made once per shape, living as long as the
  * backend. prepare sets call->plan. measure times a large bf16 matmul. */

@@ -70,8 +70,8 @@ static __global__ void __launch_bounds__(THREADS) plain_rows_kernel(hy_rows_call
         HY_EACH(i, TOKENS) sum[i] = __fmaf_rn(hy_to_float(a[i][k]), x, sum[i]);
     }
     HY_EACH(i, TOKENS) {
-        float total = hy_warp_sum(sum[i]);
-        if (lane == i && first + i < c.M) hy_rows_finish(c, (int)first + i, (int)n, total);
+        float total[HY_QUAD] = {hy_warp_sum(sum[i])};
+        if (lane == i && first + i < c.M) hy_rows_finish(c, (int)first + i, (int)n, 1, total);
     }
 }
 
@@ -124,8 +124,8 @@ static hy_rows_call describe(const hy_op_call *call) {
     c.alpha = call->attr.matmul.alpha;
     c.scales = b->quant.scale;
     c.waits = call->attr.matmul.has_computed_b;
-    c.has_fours = c.N % 4 == 0 && is_aligned(d) && is_aligned(bias) &&
-                  (uintptr_t)c.c % 16 == 0; /* NULL is */
+    c.has_fours = c.N % HY_QUAD == 0 && is_aligned(d) && is_aligned(bias) &&
+                  (uintptr_t)c.c % 16 == 0; /* NULL is aligned */
     if (b->dtype == HY_NF4) c.nf4 = hy_nf4_codes_of(b);
     return c;
 }

@@ -19,6 +19,7 @@
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/nf4.cuh"
+#include "kernels/cuda/quad.cuh"
 #include "kernels/cuda/tile.cuh"
 
 #define HY_ROWS_CHUNK 128
@@ -34,66 +35,22 @@ typedef struct hy_rows_call {
     hy_nf4_codes nf4;
     bool waits;     /* the op before may write b */
     bool has_fours; /* rows of d, c and bias can be read and written in fours */
-    int stages;     /* of a shape that leaves them open */
 } hy_rows_call;
 
-/* One result from its sum: every kernel rounds in the same places. */
-__device__ __forceinline__ void hy_rows_finish(const hy_rows_call &c, int row, int col, float sum) {
+/* Results of `count` neighbours in a row, at most four, from their sums: every kernel rounds in the
+ * same places. */
+__device__ __forceinline__ void hy_rows_finish(const hy_rows_call &c, int row, int col, int count,
+                                               const float sum[HY_QUAD]) {
     int64_t at = (int64_t)row * c.N + col;
-    float x = __fmul_rn(c.alpha, sum);
-    if (c.c) x = __fadd_rn(x, hy_load_any(c.c, at, c.out));
-    if (c.bias) x = __fadd_rn(x, hy_load_any(c.bias, col, c.bias_dtype));
-    hy_store_any(c.d, at, c.out, x);
-}
-
-/* Elements [i, i + 4), i a multiple of 4. */
-__device__ __forceinline__ float4 hy_rows_load_four(const void *data, int64_t i, hy_dtype dtype) {
-    if (dtype == HY_F32) return ((const float4 *)data)[i / 4];
-    uint2 words = ((const uint2 *)data)[i / 4];
-    bool is_bf16 = dtype == HY_BF16;
-    float2 a = is_bf16 ? __bfloat1622float2(*(__nv_bfloat162 *)&words.x)
-                       : __half22float2(*(__half2 *)&words.x);
-    float2 b = is_bf16 ? __bfloat1622float2(*(__nv_bfloat162 *)&words.y)
-                       : __half22float2(*(__half2 *)&words.y);
-    return make_float4(a.x, a.y, b.x, b.y);
-}
-__device__ __forceinline__ void hy_rows_store_four(void *data, int64_t i, hy_dtype dtype,
-                                                   float4 x) {
-    uint2 words;
-    if (dtype == HY_F32) {
-        ((float4 *)data)[i / 4] = x;
-        return;
-    }
-    if (dtype == HY_BF16) {
-        *(__nv_bfloat162 *)&words.x = __floats2bfloat162_rn(x.x, x.y);
-        *(__nv_bfloat162 *)&words.y = __floats2bfloat162_rn(x.z, x.w);
-    } else {
-        *(__half2 *)&words.x = __floats2half2_rn(x.x, x.y);
-        *(__half2 *)&words.y = __floats2half2_rn(x.z, x.w);
-    }
-    ((uint2 *)data)[i / 4] = words;
-}
-__device__ __forceinline__ float4 hy_rows_add(float4 a, float4 b) {
-    return make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z),
-                       __fadd_rn(a.w, b.w));
-}
-
-/* Four neighbours in a row, with the same bits; those behind the row do not exist. */
-__device__ __forceinline__ void hy_rows_finish_four(const hy_rows_call &c, int row, int col,
-                                                    float4 sum) {
-    const float each[4] = {sum.x, sum.y, sum.z, sum.w};
-    int64_t at = (int64_t)row * c.N + col;
-    if (!c.has_fours) {
-        HY_EACH(e, 4) {
-            if (col + e < c.N) hy_rows_finish(c, row, col + e, each[e]);
-        }
-    } else if (col < c.N) {
-        float4 x = make_float4(__fmul_rn(c.alpha, sum.x), __fmul_rn(c.alpha, sum.y),
-                               __fmul_rn(c.alpha, sum.z), __fmul_rn(c.alpha, sum.w));
-        if (c.c) x = hy_rows_add(x, hy_rows_load_four(c.c, at, c.out));
-        if (c.bias) x = hy_rows_add(x, hy_rows_load_four(c.bias, col, c.bias_dtype));
-        hy_rows_store_four(c.d, at, c.out, x);
-    }
+    float x[HY_QUAD], y[HY_QUAD];
+    auto add = [&](const void *data, int64_t i, hy_dtype dtype) {
+        hy_widen(hy_fetch({(void *)data, dtype, c.has_fours}, i, count), dtype, y);
+        HY_EACH(e, HY_QUAD) x[e] = __fadd_rn(x[e], y[e]);
+    };
+    HY_EACH(e, HY_QUAD) x[e] = __fmul_rn(c.alpha, sum[e]);
+    if (c.c) add(c.c, at, c.out);
+    if (c.bias) add(c.bias, col, c.bias_dtype);
+    hy_store({c.d, c.out, c.has_fours}, at, count, hy_narrow(x, c.out));
 }
 
 /* Kernels on tensor cores, for each stored type of b: a and b are aligned to 16 bytes, and K is a
@@ -107,32 +64,30 @@ hy_status hy_rows_by_e4m3(const hy_cuda_run *run, const hy_rows_call *call);
 
 /* A block takes 8 COLUMNS tokens and 16 TILES WIDE weights (rows of b): WIDE warps beside each
  * other, each with TILES tiles, and DEEP of these groups. These, in a cluster of ACROSS blocks,
- * share the slices. A shape without STAGES is open: its blocks have up to WIDE warps, as they are
- * launched, and the call's stages. */
+ * share the slices. Only sm_90 and sm_100 have the shared memory that a large block takes. */
 template <int COLUMNS_, int TILES_, int WIDE_, int DEEP_, int STAGES_, int ACROSS_ = 1>
 struct hy_rows_shape {
     static constexpr int COLUMNS = COLUMNS_, TILES = TILES_, WIDE = WIDE_, DEEP = DEEP_;
     static constexpr int STAGES = STAGES_, ACROSS = ACROSS_;
-    static constexpr bool IS_OPEN = STAGES == 0;
-    static constexpr int TOKENS = 8 * COLUMNS, OWN = 16 * TILES, THREADS = 32 * WIDE * DEEP;
+    static constexpr int TOKENS = 8 * COLUMNS, OWN = 16 * TILES, WEIGHTS = OWN * WIDE;
+    static constexpr int WARPS = WIDE * DEEP, THREADS = 32 * WARPS;
     static constexpr int ROUNDS = HY_ROWS_SLICES / (DEEP * ACROSS); /* slices of a warp */
     /* Sums that the block has at the end: of its slices, or of all if a warp has all of them. */
     static constexpr bool HAS_ALL = ROUNDS == HY_ROWS_SLICES;
-    /* Tiles whose sums of slices are in registers; wide blocks keep others in shared memory. */
-    static constexpr int HELD = IS_OPEN && HAS_ALL ? 1 : TILES;
+    static constexpr bool IS_LARGE = TILES > 2;
+    /* Tiles whose sums of slices are in registers; a large block has others in shared memory. */
+    static constexpr int HELD = IS_LARGE ? 1 : TILES;
+    static constexpr int COPYING = IS_LARGE ? 4 : WIDE; /* warps of a group that copy tokens */
 #if defined(__CUDA_ARCH__)
     static constexpr bool IS_USED =
-        __CUDA_ARCH__ >= 900 ? !IS_OPEN || __CUDA_ARCH__ < 1200 : !IS_OPEN && ACROSS == 1;
+        __CUDA_ARCH__ >= 900 ? !IS_LARGE || __CUDA_ARCH__ < 1200 : !IS_LARGE && ACROSS == 1;
 #endif
     static constexpr int PARTS = HAS_ALL ? 1 : HY_ROWS_SLICES / ACROSS;
-    static_assert(ROUNDS * DEEP * ACROSS == HY_ROWS_SLICES && (ROUNDS <= 2 || HAS_ALL), "");
-    static_assert(!IS_OPEN || DEEP == 1, "");
-
-    /* On the card, known when it is compiled unless the shape is open. */
-    static __device__ __forceinline__ int wide() { return IS_OPEN ? blockDim.x / 32 : WIDE; }
-    static __device__ __forceinline__ int stages(const hy_rows_call &c) {
-        return IS_OPEN ? c.stages : STAGES;
-    }
+    static constexpr int PITCH = WEIGHTS + 4; /* lanes write their sums to different banks */
+    static constexpr int PARTS_BYTES = PARTS * TOKENS * PITCH * 4;
+    static_assert(PITCH % 4 == 0 && ROUNDS * DEEP * ACROSS == HY_ROWS_SLICES &&
+                      (ROUNDS <= 2 || HAS_ALL),
+                  "");
 };
 
 /* ---- copying --------------------------------------------------------------------------------- */
@@ -145,12 +100,12 @@ template <int PIECES> __device__ __forceinline__ uint32_t hy_rows_at(int row, in
     return row * (64 * PIECES) + 16 * (piece ^ turn);
 }
 
-/* What one of THREADS threads (0: of the block) copies of ROWS rows: a piece of every APART-th row.
- * Pieces that the matrix does not have become zeros; rows that it does not have are left as they
- * are, because a row only has effect on its own results. */
+/* What one of THREADS threads copies of ROWS rows: a piece of every APART-th row. Pieces that the
+ * matrix does not have become zeros; rows that it does not have are left as they are, because a row
+ * only has effect on its own results. */
 template <int PIECES, int ROWS, int THREADS> struct hy_rows_copier {
     static constexpr int IN_ROW = 4 * PIECES, APART = THREADS / IN_ROW;
-    static_assert(APART % 2 == 0 && ROWS % (APART > 0 ? APART : 1) == 0, "");
+    static_assert(APART % 2 == 0 && ROWS % APART == 0, "");
     const char *from; /* the thread's piece of its first row */
     int64_t row_bytes;
     uint32_t to;
@@ -162,23 +117,17 @@ template <int PIECES, int ROWS, int THREADS> struct hy_rows_copier {
         row_bytes = bytes;
         piece = thread % IN_ROW;
         pieces = (int)(bytes / 16);
-        rows = min(count - first, ROWS) - row;
+        rows = count - first - row;
         from = (const char *)matrix + (first + row) * row_bytes + 16 * piece;
         to = hy_rows_at<PIECES>(row, piece);
     }
     __device__ __forceinline__ void copy(uint32_t shared, int chunk) const {
         bool is_there = chunk * IN_ROW + piece < pieces;
         const char *source = from + (is_there ? (int64_t)chunk * (16 * IN_ROW) : -16 * piece);
-        if constexpr (APART > 0) {
-            HY_EACH(i, ROWS / APART) {
-                if (i * APART < rows)
-                    hy_copy_async(shared + to + i * APART * (16 * IN_ROW),
-                                  source + i * APART * row_bytes, is_there);
-            }
-        } else {
-            int apart = blockDim.x / IN_ROW;
-            for (int i = 0; i < rows; i += apart)
-                hy_copy_async(shared + to + i * (16 * IN_ROW), source + i * row_bytes, is_there);
+        HY_EACH(i, ROWS / APART) {
+            if (i * APART < rows)
+                hy_copy_async(shared + to + i * APART * (16 * IN_ROW),
+                              source + i * APART * row_bytes, is_there);
         }
     }
 };
@@ -339,23 +288,20 @@ template <typename T, int TILES> struct hy_rows_nf4 {
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
 /* Where things are in a block's shared memory: stages of weights, their scales and tokens; the sums
- * that the block adds at the end replace them; then sums of slices that are not in registers, and
- * the table. */
+ * that the block adds at the end replace them; the table is behind. */
 template <typename S, typename W> struct hy_rows_memory {
     static constexpr int OWN_BYTES = S::OWN * 64 * W::PIECES; /* weights of a warp */
-    static constexpr int OWN_SCALES = S::TILES * W::SCALE_BYTES;
+    static constexpr int SCALES = S::WARPS * OWN_BYTES;
+    static constexpr int TOKENS = SCALES + S::WARPS * S::TILES * W::SCALE_BYTES;
     static constexpr int TOKEN_BYTES = S::TOKENS * 256; /* of a group of warps */
-    static_assert(OWN_BYTES % 128 == 0 && OWN_SCALES % 128 == 0, "");
-    int weights, pitch; /* of sums: lanes write theirs to different banks */
-    int scales, tokens, stage, kept, table, bytes;
-
-    __host__ __device__ constexpr hy_rows_memory(int wide, int stages)
-        : weights(S::OWN * wide), pitch(weights + 4), scales(wide * S::DEEP * OWN_BYTES),
-          tokens(scales + wide * S::DEEP * OWN_SCALES), stage(tokens + S::DEEP * TOKEN_BYTES),
-          kept(most(stages * stage, S::PARTS * S::TOKENS * pitch * 4)),
-          table(kept + (S::TILES - S::HELD) * 16 * S::TOKENS * wide * 4),
-          bytes(table + W::TABLE_BYTES) {}
-    static __host__ __device__ constexpr int most(int a, int b) { return a > b ? a : b; }
+    static constexpr int STAGE = TOKENS + S::DEEP * TOKEN_BYTES;
+    static constexpr int RING = S::STAGES * STAGE;
+    static constexpr int KEPT = RING > S::PARTS_BYTES ? RING : S::PARTS_BYTES; /* sums of slices */
+    static constexpr int KEPT_FOURS = (S::TILES - S::HELD) * S::COLUMNS * S::THREADS;
+    static constexpr int TABLE = KEPT + 16 * KEPT_FOURS;
+    static constexpr int BYTES = TABLE + W::TABLE_BYTES;
+    static_assert(TOKENS % 128 == 0 && STAGE % 128 == 0, "");
+    static_assert(BYTES <= (S::IS_LARGE ? 227 : 99) * 1024, "the limits of sm_90 and sm_120");
 };
 
 #if HY_HAS_TILES
@@ -366,18 +312,6 @@ template <typename S> __device__ __forceinline__ void hy_rows_meet() {
         __syncwarp();
     else
         __syncthreads();
-}
-
-/* Waits for the oldest of the stages that are being copied. */
-template <typename S> __device__ __forceinline__ void hy_rows_wait(int stages) {
-    if (!S::IS_OPEN)
-        hy_copy_wait<S::IS_OPEN ? 0 : S::STAGES - 2>();
-    else if (stages == 2)
-        hy_copy_wait<0>();
-    else if (stages == 3)
-        hy_copy_wait<1>();
-    else
-        hy_copy_wait<2>();
 }
 
 /* sum += weights tokens, of a chunk; there are `there` tokens. */
@@ -423,23 +357,24 @@ __device__ __forceinline__ void hy_rows_multiply(float sum[S::TILES][S::COLUMNS]
 
 /* Writes a warp's sums as part `part` of the block's: its weights begin at `own`. */
 template <typename S>
-__device__ __forceinline__ void hy_rows_leave(float *parts, int pitch, int part, int own,
+__device__ __forceinline__ void hy_rows_leave(float *parts, int part, int own,
                                               const float sum[S::TILES][S::COLUMNS][4]) {
     int lane = threadIdx.x % 32;
-    float *to = parts + (part * S::TOKENS + lane % 4 * 2) * pitch + own + lane / 4;
+    float *to = parts + (part * S::TOKENS + lane % 4 * 2) * S::PITCH + own + lane / 4;
     HY_EACH(tile, S::TILES) {
         HY_EACH(column, S::COLUMNS) {
             HY_EACH(e, 4) {
-                to[(8 * column + e % 2) * pitch + 16 * tile + 8 * (e / 2)] = sum[tile][column][e];
+                to[(8 * column + e % 2) * S::PITCH + 16 * tile + 8 * (e / 2)] =
+                    sum[tile][column][e];
             }
         }
     }
 }
 
-template <int TILES, int COLUMNS>
-__device__ __forceinline__ void hy_rows_clear(float sum[TILES][COLUMNS][4]) {
-    HY_EACH(tile, TILES) {
-        HY_EACH(column, COLUMNS) {
+template <typename S>
+__device__ __forceinline__ void hy_rows_clear(float sum[S::TILES][S::COLUMNS][4]) {
+    HY_EACH(tile, S::TILES) {
+        HY_EACH(column, S::COLUMNS) {
             HY_EACH(e, 4) sum[tile][column][e] = 0;
         }
     }
@@ -450,151 +385,126 @@ __device__ __forceinline__ int hy_rows_slice(int chunks, int slice) {
     return chunks * slice / HY_ROWS_SLICES;
 }
 
-/* The sum of slices before this one, of the elements that are not in registers: conflict-free. */
+/* After a slice: all = sum = all + sum if the warp has all slices, otherwise all = sum, the first of
+ * two. Those of tiles after the first S::HELD are in `kept`. */
 template <typename S>
-__device__ __forceinline__ float *hy_rows_kept(float *kept, int tile, int column) {
-    int from = (tile - S::HELD) * S::COLUMNS + column;
-    return kept + from * 4 * blockDim.x + 4 * threadIdx.x;
-}
-
-/* After a slice: all = all + sum if the warp has all slices, otherwise all = sum, the first of two.
- * sum is 0 again. */
-template <typename S>
-__device__ __forceinline__ void hy_rows_keep(float all[S::HELD][S::COLUMNS][4], float *kept,
+__device__ __forceinline__ void hy_rows_keep(float all[S::TILES][S::COLUMNS][4], float4 *kept,
                                              float sum[S::TILES][S::COLUMNS][4]) {
     HY_EACH(tile, S::TILES) {
         HY_EACH(column, S::COLUMNS) {
-            const float *x = sum[tile][column];
+            float *x = sum[tile][column], *to = all[tile][column];
+            float4 *four = kept + ((tile - S::HELD) * S::COLUMNS + column) * S::THREADS;
             if (tile >= S::HELD) {
-                float4 *to = (float4 *)hy_rows_kept<S>(kept, tile, column);
-                *to = hy_rows_add(*to, make_float4(x[0], x[1], x[2], x[3]));
-                continue;
+                float4 y = four[threadIdx.x];
+                to[0] = y.x, to[1] = y.y, to[2] = y.z, to[3] = y.w;
             }
-            float *to = all[tile < S::HELD ? tile : 0][column];
-            HY_EACH(e, 4) to[e] = S::HAS_ALL ? __fadd_rn(to[e], x[e]) : x[e];
-        }
-    }
-    hy_rows_clear<S::TILES, S::COLUMNS>(sum);
-}
-
-/* After the last slice of a warp that has all: sum = all + sum. */
-template <typename S>
-__device__ __forceinline__ void hy_rows_join(float sum[S::TILES][S::COLUMNS][4],
-                                             const float all[S::HELD][S::COLUMNS][4],
-                                             const float *kept) {
-    HY_EACH(tile, S::TILES) {
-        HY_EACH(column, S::COLUMNS) {
-            float *x = sum[tile][column];
-            if (tile >= S::HELD) {
-                float4 y = *(const float4 *)hy_rows_kept<S>((float *)kept, tile, column);
-                x[0] = __fadd_rn(y.x, x[0]), x[1] = __fadd_rn(y.y, x[1]);
-                x[2] = __fadd_rn(y.z, x[2]), x[3] = __fadd_rn(y.w, x[3]);
-                continue;
-            }
-            HY_EACH(e, 4) x[e] = __fadd_rn(all[tile < S::HELD ? tile : 0][column][e], x[e]);
+            HY_EACH(e, 4) to[e] = x[e] = S::HAS_ALL ? __fadd_rn(to[e], x[e]) : x[e];
+            if (tile >= S::HELD) four[threadIdx.x] = make_float4(x[0], x[1], x[2], x[3]);
         }
     }
 }
 
 #endif
 
+/* Blocks that must have room on a multiprocessor: of few rows, which wait for memory most. In nf4,
+ * blocks of eight groups have the registers instead. */
+template <typename S, typename W> constexpr int hy_rows_blocks() {
+    return S::DEEP == 4 ? 5 : S::DEEP == 8 && W::PIECES > 1 ? 4 : 1;
+}
+
 template <typename S, typename W, typename T>
-__global__ void __launch_bounds__(S::THREADS, S::DEEP == 4 ? 5 : 1) hy_rows_kernel(hy_rows_call c) {
+__global__ void __launch_bounds__(S::THREADS, hy_rows_blocks<S, W>())
+    hy_rows_kernel(hy_rows_call c) {
 #if HY_HAS_TILES && defined(__CUDA_ARCH__)
     if (!S::IS_USED) return;
     typedef hy_rows_memory<S, W> memory;
     extern __shared__ __align__(1024) char shared[];
-    const int wide = S::wide(), stages = S::stages(c);
-    const memory m(wide, stages);
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int beside = warp % wide, group = warp / wide;
+    int beside = warp % S::WIDE, group = warp / S::WIDE;
     int tiles = (c.M + S::TOKENS - 1) / S::TOKENS;
     int place = blockIdx.x / S::ACROSS, rank = blockIdx.x % S::ACROSS; /* in the cluster */
     int token = place % tiles * S::TOKENS;
-    int weight = place / tiles * m.weights, own = weight + beside * S::OWN;
+    int weight = place / tiles * S::WEIGHTS, own = weight + beside * S::OWN;
     int chunks = (c.K + HY_ROWS_CHUNK - 1) / HY_ROWS_CHUNK;
     int slice = (rank * S::DEEP + group) * S::ROUNDS; /* the warp's first */
     int first = hy_rows_slice(chunks, slice);
     int steps = hy_rows_slice(chunks, slice + S::ROUNDS) - first;
 
     hy_rows_copier<W::PIECES, S::OWN, 32> of_weights(c.b, W::row_bytes(c.K), own, c.N, lane);
-    hy_rows_copier<4, S::TOKENS, S::IS_OPEN ? 0 : 32 * S::WIDE> of_tokens(
-        c.a, 2 * (int64_t)c.K, token, c.M, beside * 32 + lane);
-    W w(c, own, shared + m.table);
-    int weights_at = warp * memory::OWN_BYTES, scales_at = m.scales + warp * memory::OWN_SCALES,
-        tokens_at = m.tokens + group * memory::TOKEN_BYTES;
+    hy_rows_copier<4, S::TOKENS, 32 * S::COPYING> of_tokens(c.a, 2 * (int64_t)c.K, token, c.M,
+                                                            beside * 32 + lane);
+    W w(c, own, shared + memory::TABLE);
+    int weights_at = warp * memory::OWN_BYTES,
+        tokens_at = memory::TOKENS + group * memory::TOKEN_BYTES;
+    int scales_at = memory::SCALES + warp * S::TILES * W::SCALE_BYTES;
     uint32_t base = hy_shared_address(shared);
-    auto fetch_weights = [&](int step, int stage) {
+    auto fetch_weights = [&](int step) {
+        uint32_t stage = base + step % S::STAGES * memory::STAGE;
         if (step >= steps) return;
-        of_weights.copy(base + stage * m.stage + weights_at, first + step);
-        w.fetch(base + stage * m.stage + scales_at, c, first + step);
+        of_weights.copy(stage + weights_at, first + step);
+        w.fetch(stage + scales_at, c, first + step);
     };
-    auto fetch_tokens = [&](int step, int stage) {
-        if (step < steps) of_tokens.copy(base + stage * m.stage + tokens_at, first + step);
+    auto fetch_tokens = [&](int step) {
+        uint32_t stage = base + step % S::STAGES * memory::STAGE;
+        if (step < steps && beside < S::COPYING) of_tokens.copy(stage + tokens_at, first + step);
         hy_copy_commit();
     };
     hy_let_next_start();
     if (c.waits) hy_wait_for_previous();
-#pragma unroll
-    for (int step = 0; step < stages - 1; step++) fetch_weights(step, step);
+    HY_EACH(step, S::STAGES - 1) fetch_weights(step);
     hy_wait_for_previous();
-#pragma unroll
-    for (int step = 0; step < stages - 1; step++) fetch_tokens(step, step);
+    HY_EACH(step, S::STAGES - 1) fetch_tokens(step);
     if (W::TABLE_BYTES > 0) {
-        W::fill_table(shared + m.table);
+        W::fill_table(shared + memory::TABLE);
         __syncthreads();
     }
 
-    float sum[S::TILES][S::COLUMNS][4], all[S::HELD][S::COLUMNS][4];
-    float *kept = (float *)(shared + m.kept);
-    hy_rows_clear<S::TILES, S::COLUMNS>(sum);
-    hy_rows_clear<S::HELD, S::COLUMNS>(all);
-    HY_EACH(tile, S::TILES - S::HELD) {
-        HY_EACH(column, S::COLUMNS) {
-            float *to = hy_rows_kept<S>(kept, S::HELD + tile, column);
-            *(float4 *)to = make_float4(0, 0, 0, 0);
-        }
-    }
+    float sum[S::TILES][S::COLUMNS][4], all[S::TILES][S::COLUMNS][4];
+    float4 *kept = (float4 *)(shared + memory::KEPT);
+    hy_rows_clear<S>(sum);
+    hy_rows_clear<S>(all);
+    for (int i = threadIdx.x; i < memory::KEPT_FOURS; i += S::THREADS) kept[i] = float4{};
     int end = hy_rows_slice(chunks, ++slice) - first;                      /* of the slice */
     int most = (chunks * S::ROUNDS + HY_ROWS_SLICES - 1) / HY_ROWS_SLICES; /* of any group */
-    int now = 0, before = stages - 1; /* stages of this step and the last */
     for (int step = 0; step < most; step++) {
-        hy_rows_wait<S>(stages);
+        hy_copy_wait<S::STAGES - 2>();
         hy_rows_meet<S>();
-        fetch_weights(step + stages - 1, before);
-        fetch_tokens(step + stages - 1, before);
-        const char *stage = shared + now * m.stage;
-        before = now;
-        now = now + 1 == stages ? 0 : now + 1;
+        fetch_weights(step + S::STAGES - 1);
+        fetch_tokens(step + S::STAGES - 1);
+        const char *stage = shared + step % S::STAGES * memory::STAGE;
         if (step >= steps) continue;
         if (S::ROUNDS > 1 && step == end) {
             hy_rows_keep<S>(all, kept, sum);
+            hy_rows_clear<S>(sum);
             while (end == step) end = hy_rows_slice(chunks, ++slice) - first; /* some are empty */
         }
         w.enter(stage + scales_at, first + step);
         hy_rows_multiply<S, W, T>(sum, w, stage + weights_at, stage + tokens_at, c.M - token);
     }
-    if (S::HAS_ALL) hy_rows_join<S>(sum, all, kept);
+    if (S::HAS_ALL) hy_rows_keep<S>(all, kept, sum);
     hy_copy_wait<0>();
     __syncthreads();
 
     float *parts = (float *)shared;
     constexpr bool HAS_TWO = S::ROUNDS == 2;
-    if constexpr (HAS_TWO) hy_rows_leave<S>(parts, m.pitch, 2 * group, beside * S::OWN, all);
-    hy_rows_leave<S>(parts, m.pitch, HAS_TWO ? 2 * group + 1 : group, beside * S::OWN, sum);
+    if (HAS_TWO) hy_rows_leave<S>(parts, 2 * group, beside * S::OWN, all);
+    hy_rows_leave<S>(parts, HAS_TWO ? 2 * group + 1 : group, beside * S::OWN, sum);
     hy_meet_cluster<S::ACROSS>();
-    const int fours = m.weights / 4, threads = 32 * wide * S::DEEP; /* of a row; of the block */
-    int count = min(S::TOKENS, c.M - token) * fours;
-    for (int i = rank * threads + threadIdx.x; i < count; i += S::ACROSS * threads) {
-        int row = i / fours, column = i % fours * 4;
-        float4 total = {};
+    constexpr int FOURS = S::WEIGHTS / 4; /* of a row */
+    int count = min(S::TOKENS, c.M - token) * FOURS;
+    for (int i = rank * S::THREADS + threadIdx.x; i < count; i += S::ACROSS * S::THREADS) {
+        int row = i / FOURS, column = i % FOURS * 4;
+        float total[4] = {};
         HY_EACH(block, S::ACROSS) {
             HY_EACH(part, S::PARTS) {
-                const float *from = parts + (part * S::TOKENS + row) * m.pitch + column;
-                total = hy_rows_add(total, hy_read_cluster<S::ACROSS>(from, block));
+                const float *from = parts + (part * S::TOKENS + row) * S::PITCH + column;
+                float4 x = hy_read_cluster<S::ACROSS>(from, block);
+                total[0] = __fadd_rn(total[0], x.x), total[1] = __fadd_rn(total[1], x.y);
+                total[2] = __fadd_rn(total[2], x.z), total[3] = __fadd_rn(total[3], x.w);
             }
         }
-        hy_rows_finish_four(c, token + row, weight + column, total);
+        hy_rows_finish(c, token + row, weight + column, hy_quad_length(weight + column, c.N),
+                       total);
     }
     if (S::ACROSS > 1)
         hy_meet_cluster<S::ACROSS>(); /* the others may still read this block's sums */
@@ -606,45 +516,10 @@ __global__ void __launch_bounds__(S::THREADS, S::DEEP == 4 ? 5 : 1) hy_rows_kern
 template <typename S, template <typename, int> class W, typename T>
 static hy_status hy_rows_launch(const hy_cuda_run *run, const hy_rows_call &c) {
     typedef W<T, S::TILES> weights;
-    constexpr hy_rows_memory<S, weights> m(S::WIDE, S::STAGES);
-    static_assert(m.stage % 128 == 0 && m.bytes <= 99 * 1024, "the limit of sm_120");
-    int64_t places = hy_ceil_div(c.M, S::TOKENS) * hy_ceil_div(c.N, m.weights);
+    int64_t places = hy_ceil_div(c.M, S::TOKENS) * hy_ceil_div(c.N, S::WEIGHTS);
     return hy_launch_early(run, hy_rows_kernel<S, weights, T>, S::ACROSS,
-                           (unsigned)places * S::ACROSS, S::THREADS, m.bytes, c);
-}
-
-/* The least blocks (or clusters) wide enough that at most `places` of them run in equal rounds;
- * blocks have up to S::WIDE warps, and as many stages as have room. */
-template <typename S, template <typename, int> class W, typename T>
-static hy_status hy_rows_launch_open(const hy_cuda_run *run, hy_rows_call c, int64_t places) {
-    typedef W<T, S::TILES> weights;
-    typedef hy_rows_memory<S, weights> memory;
-    int64_t warps = hy_ceil_div(c.N, S::OWN), rounds = hy_ceil_div(warps, places * S::WIDE);
-    int wide = (int)hy_ceil_div(warps, places * rounds);
-    for (c.stages = 4; c.stages > 2; c.stages--) {
-        if ((size_t)memory(wide, c.stages).bytes <= run->cuda->card.shared_bytes) break;
-    }
-    unsigned blocks =
-        (unsigned)(hy_ceil_div(c.M, S::TOKENS) * hy_ceil_div(warps, wide) * S::ACROSS);
-    return hy_launch_early(run, hy_rows_kernel<S, weights, T>, S::ACROSS, blocks, 32 * wide,
-                           memory(wide, c.stages).bytes, c);
-}
-
-/* For a card on which a block may have most of a multiprocessor's memory. Each block reads all of
- * its 64 tokens again, and through the second cache they come no faster than weights. So there is
- * one block on a multiprocessor, as wide as the matrix needs it to be for full rounds of blocks.
- * Where that would be narrow, clusters share the slices. */
-template <template <typename, int> class W, typename T>
-static hy_status hy_rows_launch_even(const hy_cuda_run *run, const hy_rows_call &c) {
-    constexpr bool IS_REAL = W<T, 1>::PIECES == 4; /* others need more registers */
-    constexpr int MOST = IS_REAL ? 9 : 8;
-    int64_t card = run->cuda->card.multiprocessors, eights = run->cuda->card.clusters;
-    if (c.N <= 32 * MOST * eights)
-        return hy_rows_launch_open<hy_rows_shape<8, 2, MOST, 1, 0, 8>, W, T>(run, c, eights);
-    if (c.N <= 32 * 8 * 2 * eights)
-        return hy_rows_launch_open<hy_rows_shape<8, 2, 8, 1, 0, 4>, W, T>(run, c, 2 * eights);
-    return hy_rows_launch_open<hy_rows_shape<8, IS_REAL ? 3 : 2, IS_REAL ? 6 : 8, 1, 0>, W, T>(
-        run, c, card);
+                           (unsigned)places * S::ACROSS, S::THREADS,
+                           hy_rows_memory<S, weights>::BYTES, c);
 }
 
 /* Few weights in a block, and a cluster that shares the slices, make many blocks, which a small
@@ -657,7 +532,13 @@ static hy_status hy_rows_choose(const hy_cuda_run *run, const hy_rows_call &c) {
     bool has_clusters = run->cuda->card.code >= 90, is_small = rows < 64 * card;
     /* Eight blocks of 96 KB have room in every part of the card. */
     bool has_large = has_clusters && run->cuda->card.shared_bytes >= 200 * 1024;
-    bool has_most = run->cuda->card.clusters > 0 && run->cuda->card.shared_bytes >= 227 * 1024;
+    if constexpr (W<T, 1>::PIECES == 4) { /* others need more registers */
+        /* Large blocks, alone on their multiprocessors, if they run in one round and no others do.
+         * They take long to fill, so rows must be long. */
+        if (has_clusters && run->cuda->card.shared_bytes >= 227 * 1024 && c.M > 32 && tiles == 1 &&
+            c.K >= 2048 && rows > 256 * card && rows <= 288 * card)
+            return hy_rows_launch<hy_rows_shape<8, 3, 6, 1, 2>, W, T>(run, c);
+    }
     if constexpr (W<T, 1>::PIECES == 1) { /* nf4: its decoding takes more time than its bytes */
         if (c.M <= 8 && is_small) return hy_rows_launch<hy_rows_shape<1, 1, 1, 8, 3>, W, T>(run, c);
         if (c.M <= 8) return hy_rows_launch<hy_rows_shape<1, 2, 1, 4, 2>, W, T>(run, c);
@@ -670,7 +551,6 @@ static hy_status hy_rows_choose(const hy_cuda_run *run, const hy_rows_call &c) {
     if (c.M <= 32 && !has_clusters)
         return hy_rows_launch<hy_rows_shape<4, 1, 2, 1, 3>, W, T>(run, c);
     if (c.M <= 32) return hy_rows_launch<hy_rows_shape<4, 1, 2, 2, 3, 2>, W, T>(run, c);
-    if (has_most && tiles == 1) return hy_rows_launch_even<W, T>(run, c);
     if (has_large && rows <= 12 * card)
         return hy_rows_launch<hy_rows_shape<8, 1, 4, 1, 3, 8>, W, T>(run, c);
     if (has_large && is_small && rows >= 32 * card)

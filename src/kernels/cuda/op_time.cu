@@ -2,11 +2,12 @@
  *
  * A matmul with a plan was timed when its algorithm was chosen. Any other op runs a few times on its
  * own scratch memory, which is freed afterwards: its tensors one after another, filled with zeros,
- * which are valid numbers and indices in every type. Nothing here fails: an op that cannot be
- * measured takes 0. */
+ * which are valid numbers and indices in every type; only experts have equal numbers of rows.
+ * Nothing here fails: an op that cannot be measured takes 0. */
 #include "kernels/cuda/backend.cuh"
 #include "kernels/cuda/matmul.cuh"
 #include "kernels/cuda/timing.cuh"
+#include "kernels/grouped.h"
 
 enum { SAMPLES = 5, MOST_REPEATS = 20 };
 
@@ -27,6 +28,18 @@ static void lay_out(hy_timing *t, const hy_op_call *given, size_t workspace, hy_
     if (workspace > 0) {
         call->workspace = hy_tensor_1d(hy_timing_take(t, workspace), HY_U8, (int64_t)workspace);
     }
+}
+
+/* Gives experts their rows; other ops have none. */
+static bool deal_out_rows(const hy_op_call *call, cudaStream_t stream) {
+    static_assert((int)HY_GROUPED_MATMUL_OFFSETS == (int)HY_GROUPED_GRAD_OFFSETS, "");
+    int32_t offsets[HY_ROUTE_EXPERTS_MAX + 1];
+    const hy_tensor *t = &call->t[HY_GROUPED_MATMUL_OFFSETS];
+    if (call->kind != HY_OP_GROUPED_MATMUL && call->kind != HY_OP_GROUPED_GRAD) return true;
+    int64_t E = hy_tensor_count(t) - 1, R = hy_grouped_rows(call);
+    for (int64_t e = 0; e <= E; e++) offsets[e] = (int32_t)(R * e / E);
+    return cudaMemcpyAsync(t->data, offsets, hy_tensor_bytes(t), cudaMemcpyHostToDevice, stream) ==
+           cudaSuccess;
 }
 
 /* Microseconds: the best of a few samples, because disturbances make a run longer; 0: it does not
@@ -59,7 +72,8 @@ double hy_cuda_op_seconds(hy_backend *b, const hy_op_call *given) {
     lay_out(&t, given, workspace, &call);
     hy_cuda_run run = {&call, cuda, t.stream};
     float best = 0;
-    if (cudaMemsetAsync(t.memory, 0, bytes, t.stream) == cudaSuccess) {
+    if (cudaMemsetAsync(t.memory, 0, bytes, t.stream) == cudaSuccess &&
+        deal_out_rows(&call, t.stream)) {
         best = best_time(&t, [&] { return op.run(&run); });
     }
     hy_timing_close(&t);
