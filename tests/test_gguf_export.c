@@ -171,6 +171,50 @@ START_TEST(gemmas_norms_are_stored_with_one_added) {
 }
 END_TEST
 
+/* Value heads of llama.cpp are in the order 0, 3, 1, 4, 2, 5 of ours: here, 2 groups of 3 with 8
+ * numbers each. */
+START_TEST(value_heads_of_linear_attention_are_in_tiles) {
+    enum { KEYS = 32, HEADS = 6, SIZE = 8, WIDTH = 24, TAPS = 4 };
+    static const int of_ours[HEADS] = {0, 3, 1, 4, 2, 5};
+    hf_rig rig = {0};
+    int64_t count;
+    open_hf(&rig, family_folder("qwen35-square"), HY_F32);
+    const hy_params *params = &rig.m.model->params;
+#define OURS(kind)                                                                                 \
+    ((const float *)hy_store_backing(&rig.m.weights, hy_params_find(params, 1, kind)))
+    hy_gguf *file = exported(family_folder("qwen35-square"), "f32");
+    float *conv = numbers_of(file, "blk.0.ssm_conv1d.weight", &count);
+    ck_assert_int_eq(count, (KEYS + HEADS * SIZE) * TAPS);
+    ck_assert_mem_eq(conv, OURS(HY_P_CONV), KEYS * TAPS * sizeof *conv);
+    float *rate = numbers_of(file, "blk.0.ssm_a", &count);
+    float *bias = numbers_of(file, "blk.0.ssm_dt.bias", &count);
+    float *decay = numbers_of(file, "blk.0.ssm_alpha.weight", &count);
+    float *out = numbers_of(file, "blk.0.ssm_out.weight", &count);
+    ck_assert_int_eq(count, WIDTH * HEADS * SIZE);
+    for (int head = 0; head < HEADS; head++) {
+        int ours = of_ours[head];
+        ck_assert_float_eq_tol(rate[head], -expf(OURS(HY_P_A_LOG)[ours]), 1e-6);
+        ck_assert_float_eq(bias[head], OURS(HY_P_DT_BIAS)[ours]);
+        ck_assert_mem_eq(decay + head * WIDTH, OURS(HY_P_LINEAR_BA) + (HEADS + ours) * WIDTH,
+                         WIDTH * sizeof *decay);
+        ck_assert_mem_eq(conv + (KEYS + head * SIZE) * TAPS,
+                         OURS(HY_P_CONV) + (KEYS + ours * SIZE) * TAPS, SIZE * TAPS * sizeof *conv);
+        for (int row = 0; row < WIDTH; row++)
+            ck_assert_mem_eq(out + (row * HEADS + head) * SIZE,
+                             OURS(HY_P_LINEAR_OUT) + (row * HEADS + ours) * SIZE,
+                             SIZE * sizeof *out);
+    }
+    float *norm = numbers_of(file, "blk.0.ssm_norm.weight", &count);
+    ck_assert_mem_eq(norm, OURS(HY_P_LINEAR_NORM), SIZE * sizeof *norm);
+    ck_assert_int_eq(int_of(file, "qwen35.ssm.inner_size"), HEADS * SIZE);
+    ck_assert_int_eq(int_of(file, "qwen35.full_attention_interval"), 2);
+    float *all[] = {conv, rate, bias, decay, out, norm};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    hy_gguf_close(file);
+    close_hf(&rig);
+}
+END_TEST
+
 START_TEST(scaled_rope_is_a_tensor) {
     hy_gguf *file = exported(family_folder("llama-llama3"), "f16");
     int64_t count;
@@ -215,6 +259,8 @@ static const struct {
     {"olmo3-bases", "the same rope base"},
     {"olmo3-old", "no biases"},
     {"smollm3-nope", "rope in other layers"},
+    {"qwen35-grouped", "keys and values of the same size"},
+    {"qwen35-odd", "no biases of the attention output"},
     {"starcoder2-old", "needs the biases"},
 };
 
@@ -453,6 +499,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(t, a_file_has_every_weight_of_the_model, 0, HF_CASES);
     tcase_add_test(t, one_thread_encodes_if_the_setting_is_one);
     tcase_add_test(t, llamas_rows_of_q_and_k_are_paired);
+    tcase_add_test(t, value_heads_of_linear_attention_are_in_tiles);
     tcase_add_test(t, gemmas_norms_are_stored_with_one_added);
     tcase_add_test(t, scaled_rope_is_a_tensor);
     tcase_add_test(t, a_head_that_llama_cpp_needs_is_written_although_it_is_tied);

@@ -363,9 +363,14 @@ START_TEST(the_name_of_a_split_says_whether_text_becomes_nfc) {
     static const char digit[] =
         "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| "
         "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+";
+    static const char marks[] =
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{L}\\\\p{M}]+|\\\\p{N}| "
+        "?[^\\\\s\\\\p{L}\\\\p{M}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|"
+        "\\\\s+";
     static const struct {
         const char *split, *normalizer, *name;
     } cases[] = {{digit, "{\"type\": \"NFC\"}", "qwen2"},
+                 {marks, "{\"type\": \"NFC\"}", "qwen35"},
                  {digit, NULL, "deepseek-r1-qwen"},
                  {"", "{\"type\": \"NFC\"}", "olmo"},
                  {"", NULL, "gpt-2"}};

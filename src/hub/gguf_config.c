@@ -96,6 +96,10 @@ static hy_status read_field(const key_reader *r, const hy_config_field *f) {
             r->path, KEY(f->key), size, other);
         if (size > 0) memcpy(at, &size, sizeof size);
         return HY_OK;
+    case HY_CONFIG_INTERVAL:
+        HY_TRY(read_size(r, f->key, (int32_t)f->fallback, &size));
+        if (!hy_shape_set_interval(r->shape, size)) return refuse(r, f->key, "at most 510");
+        return HY_OK;
     case HY_CONFIG_SWITCH:
     case HY_CONFIG_POSITIONS:
         if (value_of(r, f->key) && !hy_gguf_as_bool(value_of(r, f->key), 0, &is_on))
@@ -403,7 +407,8 @@ static hy_status check_others(const key_reader *r) {
         " rope.scaling.attn_factor rope.scaling.original_context_length rope.scaling.finetuned"
         " rope.scaling.yarn_attn_factor rope.scaling.yarn_beta_fast rope.scaling.yarn_beta_slow "
         "rope.scaling.yarn_log_multiplier"
-        " rope.scale_linear attention.sliding_window attention.sliding_window_pattern"
+        " rope.dimension_sections rope.mrope_interleaved rope.scale_linear "
+        "attention.sliding_window attention.sliding_window_pattern"
         " attention.key_length_swa attention.value_length_swa attention.causal ";
     static const char *const parts[] = {"expert_count", "lora_rank", "nextn_predict", "altup"};
     /* These change the numbers and not the tensors; 0 and 1 change nothing. */
@@ -452,6 +457,7 @@ hy_status hy_gguf_read_shape(const hy_gguf *file, hy_shape *out, hy_text *notes)
     out->arch = id;
     for (const hy_config_field *f = hy_gguf_fields; f->key; f++) HY_TRY(read_field(&r, f));
     for (const hy_config_field *f = arch->fields; f && f->key; f++) HY_TRY(read_field(&r, f));
+    out->more.linear.value_dim = out->more.linear.key_dim; /* llama.cpp has one size */
     HY_TRY(read_number(&r, hy_gguf_norm_key(out), HY_REQUIRED, &out->norm_eps));
     HY_TRY(read_tensors(&r));
     if (out->kv_heads == 0) out->kv_heads = out->heads;

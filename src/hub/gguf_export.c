@@ -6,6 +6,7 @@
  * moments of one matrix. */
 #include "hub/gguf_export.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,12 +123,14 @@ static hy_status add_adapter(const export_job *e, const hy_hf_name *of, int32_t 
     hy_hf_name *of_a = &list[(*count)++], *of_b = &list[(*count)++];
     *of_a = (hy_hf_name){
         .param = a, .row = row.a, .rows = rank, .cols = params->list[a].shape[1], .ndim = 2};
+    if (of->tiles.are_columns) of_a->tiles = of->tiles;
     *of_b = (hy_hf_name){.param = a + 1,
                          .row = row.b + (pieces.count > 1 ? 0 : of->row),
                          .rows = of->rows,
                          .cols = rank,
                          .ndim = 2,
                          .head_size = of->head_size};
+    if (!of->tiles.are_columns) of_b->tiles = of->tiles;
     snprintf(of_a->name, sizeof of_a->name, "%.*s.lora_a", HY_HF_NAME_MAX - 8, of->name);
     snprintf(of_b->name, sizeof of_b->name, "%.*s.lora_b", HY_HF_NAME_MAX - 8, of->name);
     return HY_OK;
@@ -239,6 +242,18 @@ static int64_t rows_at_once(const hy_hf_name *name) {
     return name->ndim == 1 || rows > name->rows ? name->rows : rows;
 }
 
+/* Rows of the file. */
+static hy_status read_rows(const export_job *e, const hy_hf_name *name, int64_t first, int64_t rows,
+                           float *out) {
+    for (int64_t at = first, end = first + rows, run; at < end; at += run) {
+        int64_t ours = hy_gguf_row_of_ours(name, at, &run);
+        if (run > end - at) run = end - at;
+        HY_TRY(e->w->read(e->w->context, name->param, (name->row + ours) * name->cols,
+                          run * name->cols, out + (at - first) * name->cols));
+    }
+    return HY_OK;
+}
+
 /* Reads the next piece; false: none is left, or reading failed. */
 static bool next_piece(void *context, void *slot) {
     export_job *e = context;
@@ -248,8 +263,7 @@ static bool next_piece(void *context, void *slot) {
     int64_t rows = rows_at_once(name), left = name->rows - e->row;
     p->tensor = e->at;
     p->rows = rows < left ? rows : left;
-    hy_status status = e->w->read(e->w->context, name->param, (name->row + e->row) * name->cols,
-                                  p->rows * name->cols, p->numbers);
+    hy_status status = read_rows(e, name, e->row, p->rows, p->numbers);
     e->row += p->rows;
     if (e->row == name->rows) e->at++, e->row = 0;
     if (status != HY_OK) hy_error_save(&e->failure, status);
@@ -263,19 +277,27 @@ static hy_status encode_piece(void *context, void *slot) {
     hy_block_type type = e->tensors[p->tensor].type;
     hy_param_kind kind = e->w->params->list[name->param].kind;
     int64_t count = p->rows * name->cols;
-    bool is_norm = name->ndim == 1 && hy_param_weight_of(kind) == kind;
-    float *numbers = p->numbers, offset = is_norm ? (float)e->shape.more.norm_offset : 0;
+    float *numbers = p->numbers, offset = hy_gguf_surplus(&e->shape, name, kind);
     HY_TRY(hy_hf_check_numbers(name->name, numbers, count,
                                type == HY_BLOCK_F16 ? "--type bf16" : NULL));
     if (name->head_size) {
         hy_gguf_pair(numbers, p->rows, name->cols, name->head_size, p->paired);
         numbers = p->paired;
     }
+    if (name->tiles.are_columns) {
+        hy_gguf_tile_columns(&name->tiles, numbers, p->rows, name->cols, sizeof *numbers, true,
+                             p->paired);
+        numbers = p->paired;
+    }
     for (int64_t i = 0; i < count && offset != 0; i++) numbers[i] += offset;
+    for (int64_t i = 0; i < count && kind == HY_P_A_LOG; i++)
+        numbers[i] = (float)-exp((double)numbers[i]);
     bool is_vector = name->ndim == 1;
     hy_status status = HY_OK;
     p->cost = (hy_rounding_cost){0};
-    if (e->moments.size > 0 && hy_block_traits_of(type)->elements > 1)
+    /* moments are in our order of columns */
+    bool has_moments = e->moments.size > 0 && !name->tiles.are_columns;
+    if (has_moments && hy_block_traits_of(type)->elements > 1)
         status = hy_round_rows(type, numbers, p->rows, &e->moments, p->bytes, &p->cost);
     else
         hy_blocks_encode(type, numbers, is_vector ? 1 : p->rows, is_vector ? count : name->cols,
@@ -317,7 +339,8 @@ static hy_status make_pieces(const export_job *e, int32_t count, piece **out) {
     for (int32_t i = 0; i < e->count; i++) {
         int64_t elements = rows_at_once(&e->names[i]) * e->names[i].cols;
         if (elements > most) most = elements;
-        if (elements > paired && e->names[i].head_size) paired = elements;
+        bool is_moved = e->names[i].head_size || e->names[i].tiles.are_columns;
+        if (elements > paired && is_moved) paired = elements;
     }
     piece *pieces = calloc((size_t)count, sizeof *pieces);
     bool has_memory = pieces;

@@ -30,12 +30,26 @@ static hy_status check_tensor(const char *path, const hy_hf_name *name, const hy
     return HY_OK;
 }
 
+/* One part for each run of rows that are in our order. */
+static void split_rows(const hy_hf_name *name, hy_weight_files *out) {
+    hy_weight_part whole = out->parts[out->count];
+    uint64_t row_bytes = whole.is_decoded ? hy_blocks_bytes(whole.blocks, whole.cols)
+                                          : hy_dtype_bytes(whole.dtype, whole.cols);
+    for (int64_t row = 0, run; row < name->rows; row += run) {
+        hy_weight_part *part = &out->parts[out->count++];
+        int64_t ours = hy_gguf_row_of_ours(name, row, &run);
+        *part = whole;
+        part->row = whole.row + ours;
+        part->rows = run;
+        part->offset += (uint64_t)row * row_bytes;
+    }
+}
+
 static hy_status add_part(const char *path, const hy_model *model, const hy_hf_name *name,
                           hy_weight_files *out) {
     const hy_gguf_tensor *t = hy_gguf_find(out->gguf, name->name);
     hy_weight_part *part = &out->parts[out->count];
     hy_param_kind kind = model->params.list[name->param].kind;
-    bool is_norm = name->ndim == 1 && hy_param_weight_of(kind) == kind;
     HY_TRY(check_tensor(path, name, t));
     *part = (hy_weight_part){.param = name->param,
                              .row = name->row,
@@ -46,14 +60,18 @@ static hy_status add_part(const char *path, const hy_model *model, const hy_hf_n
                              .dtype = HY_F32,
                              .is_decoded = true,
                              .blocks = t->type,
-                             .surplus = is_norm ? (float)model->shape.more.norm_offset : 0};
+                             .surplus = hy_gguf_surplus(&model->shape, name, kind),
+                             .is_rate = kind == HY_P_A_LOG,
+                             .tiles = name->tiles};
+    if (name->tiles.are_columns) part->order = HY_PART_TILED;
     for (size_t i = 0; i < sizeof real_types / sizeof real_types[0]; i++) {
-        if (t->type != real_types[i].type || part->surplus != 0) continue;
+        bool is_other = part->surplus != 0 || part->is_rate;
+        if (t->type != real_types[i].type || is_other) continue;
         part->dtype = real_types[i].dtype;
         part->is_decoded = false;
     }
     part->reader = hy_gguf_place(out->gguf, t, &part->offset);
-    out->count++;
+    split_rows(name, out);
     return HY_OK;
 }
 
@@ -84,7 +102,10 @@ static hy_status check_others(const char *path, const hy_hf_name *names, int32_t
 
 static hy_status match(const char *path, const hy_model *model, hy_hf_name *names, int32_t count,
                        hy_weight_files *out) {
-    out->parts = calloc((size_t)count + 1, sizeof *out->parts);
+    size_t parts = (size_t)count + 1;
+    for (int32_t i = 0; i < count; i++)
+        parts += (size_t)(names[i].tiles.groups * names[i].tiles.in_group);
+    out->parts = calloc(parts, sizeof *out->parts);
     HY_FAIL_IF(!out->parts, HY_ERR_MEMORY, "not enough memory for a list of %d tensors", count);
     for (int32_t i = 0; i < count; i++) {
         /* some architectures write a tied head; then it counts as an own one */

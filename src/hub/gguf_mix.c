@@ -27,7 +27,8 @@ const hy_gguf_mix *hy_gguf_mix_find(const char *name) {
 static bool is_matrix(const char *name, int64_t rows) {
     size_t length = strlen(name);
     return rows > 1 && length >= 6 && strcmp(name + length - 6, "weight") == 0 &&
-           !strstr(name, "_norm.weight") && strcmp(name, "position_embd.weight") != 0;
+           !strstr(name, "_norm.weight") && !strstr(name, "ssm_conv1d.weight") &&
+           strcmp(name, "position_embd.weight") != 0;
 }
 
 static bool is_cut_by(hy_block_type type, int64_t cols) {

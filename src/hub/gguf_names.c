@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/say.h"
+#include "model/param_names.h"
 
 const hy_config_field hy_gguf_fields[] = {
     {"block_count", HY_CONFIG_SIZE, HY_AT(layers), HY_REQUIRED},
@@ -89,6 +90,15 @@ static const char *lacks_in_rope(const hy_shape *s, const hy_gguf_arch *arch) {
     return NULL;
 }
 
+/* Linear attention in all but one of so many layers, with heads of one size. */
+static const char *lacks_in_linear(const hy_shape *s) {
+    const hy_linear_options *l = &s->more.linear;
+    if (!l->layers[0]) return NULL;
+    if (hy_shape_interval(s) == 0) return "has full attention in other layers";
+    if (l->key_dim != l->value_dim) return "has keys and values of the same size";
+    return NULL;
+}
+
 static bool is_known(const hy_family *family) { return family && family->gguf.name; }
 
 /* "gpt2, llama, ...": the families that llama.cpp runs. */
@@ -114,6 +124,7 @@ hy_status hy_gguf_check(const hy_shape *s, const hy_observer *observer) {
     const hy_gguf_arch *arch = &family->gguf;
     const char *lacking = lacks_in_matrices(s, family);
     if (!lacking) lacking = lacks_in_rope(s, arch);
+    if (!lacking) lacking = lacks_in_linear(s);
     HY_FAIL_IF(lacking, HY_ERR_INPUT,
                "llama.cpp cannot run this model: its architecture %s for %s %s", arch->name,
                family->name, lacking);
@@ -160,6 +171,9 @@ static void put_field(const hy_shape *s, const hy_config_field *f, hy_gguf_keys 
     case HY_CONFIG_SWITCH:
         memcpy(&is_on, (const char *)s + f->at, sizeof is_on);
         hy_gguf_put_bool(keys, KEY(f->key), is_on);
+        break;
+    case HY_CONFIG_INTERVAL:
+        hy_gguf_put_int(keys, KEY(f->key), HY_GGUF_U32, hy_shape_interval(s));
         break;
     case HY_CONFIG_POSITIONS:
         hy_gguf_put_bool(keys, KEY(f->key), hy_shape_rope(s, 0) != HY_ROPE_ABSENT);
@@ -218,12 +232,23 @@ static void put_rope(const hy_shape *s, hy_gguf_keys *keys) {
         hy_gguf_put_f32(keys, KEY("rope.scaling.attn_factor"), hy_shape_rope_attention(s));
 }
 
+/* The rope of Qwen3.5 has positions in time, height and width, which are equal in a text. */
+static void put_linear(const hy_shape *s, hy_gguf_keys *keys) {
+    int32_t pairs = hy_shape_rotary(s) / 2;
+    hy_gguf_put_int(keys, KEY("ssm.inner_size"), HY_GGUF_U32, hy_shape_linear_out(s));
+    hy_gguf_open_array(keys, KEY("rope.dimension_sections"), HY_GGUF_I32, 4);
+    for (int32_t more = 2; more >= 0; more--)
+        hy_gguf_put_int(keys, NULL, HY_GGUF_I32, (pairs + more) / 3);
+    hy_gguf_put_int(keys, NULL, HY_GGUF_I32, 0);
+}
+
 void hy_gguf_put_shape(const hy_shape *s, hy_gguf_keys *keys) {
     const hy_gguf_arch *arch = &hy_family_of(s->arch)->gguf;
     for (const hy_config_field *f = hy_gguf_fields; f->key; f++) put_field(s, f, keys);
     hy_gguf_put_f32(keys, KEY(hy_gguf_norm_key(s)), s->norm_eps);
     if (s->has_rope) put_rope(s, keys);
     for (const hy_config_field *f = arch->fields; f && f->key; f++) put_field(s, f, keys);
+    if (s->more.linear.layers[0]) put_linear(s, keys);
     if (!arch->has_windows) return;
     if (s->sliding_window > 0)
         hy_gguf_put_int(keys, KEY("attention.sliding_window"), HY_GGUF_U32, s->sliding_window);
@@ -233,6 +258,26 @@ void hy_gguf_put_shape(const hy_shape *s, hy_gguf_keys *keys) {
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
+
+static hy_hf_tiles tiles_of(const hy_shape *s, hy_param_kind kind) {
+    const hy_linear_options *l = &s->more.linear;
+    int32_t keys = 2 * l->key_heads * l->key_dim;
+    hy_hf_tiles of_rows = {l->key_heads, l->heads / l->key_heads, l->value_dim, 0, false};
+    hy_hf_tiles of_heads = of_rows, of_qkv = of_rows, of_columns = of_rows;
+    of_heads.size = 1;
+    of_qkv.from = keys;
+    of_columns.are_columns = true;
+    switch (kind) {
+    case HY_P_LINEAR_QKV:
+    case HY_P_CONV: return of_qkv;
+    case HY_P_LINEAR_Z: return of_rows;
+    case HY_P_LINEAR_BA:
+    case HY_P_A_LOG:
+    case HY_P_DT_BIAS: return of_heads;
+    case HY_P_LINEAR_OUT: return of_columns;
+    default: return (hy_hf_tiles){0};
+    }
+}
 
 hy_status hy_gguf_list_names(const hy_shape *s, const hy_params *params, hy_hf_name **out,
                              int32_t *count) {
@@ -245,6 +290,9 @@ hy_status hy_gguf_list_names(const hy_shape *s, const hy_params *params, hy_hf_n
         bool is_paired = strstr(name->name, ".attn_q.") || strstr(name->name, ".attn_k.");
         if (is_paired) name->head_size = s->head_size;
     }
+    const hy_linear_options *l = &s->more.linear;
+    for (int32_t i = 0; i < *count && l->key_heads > 0 && l->heads > l->key_heads; i++)
+        (*out)[i].tiles = tiles_of(s, params->list[(*out)[i].param].kind);
     if (table < 0 || !family.gguf.needs_head) return HY_OK;
     /* the list has room for three names per parameter, and an embedding has one */
     hy_hf_name *head = &(*out)[(*count)++];
@@ -262,6 +310,42 @@ void hy_gguf_pair(const float *ours, int64_t rows, int64_t cols, int32_t head_si
         int64_t from = row - at + at % 2 * half + at / 2;
         memcpy(out + row * cols, ours + from * cols, (size_t)cols * sizeof *out);
     }
+}
+
+static int32_t tiled_head(const hy_hf_tiles *t, int32_t in_file) {
+    return in_file % t->groups * t->in_group + in_file / t->groups;
+}
+
+int64_t hy_gguf_row_of_ours(const hy_hf_name *name, int64_t in_file, int64_t *run) {
+    const hy_hf_tiles *t = &name->tiles;
+    bool is_tiled = t->groups > 0 && !t->are_columns && in_file >= t->from;
+    int64_t end = t->groups > 0 && !t->are_columns && !is_tiled ? t->from : name->rows;
+    *run = end - in_file;
+    if (!is_tiled) return in_file;
+    int64_t at = in_file - t->from, in_head = at % t->size;
+    *run = t->size - in_head;
+    return t->from + (int64_t)tiled_head(t, (int32_t)(at / t->size)) * t->size + in_head;
+}
+
+void hy_gguf_tile_columns(const hy_hf_tiles *t, const void *from, int64_t rows, int64_t cols,
+                          size_t size, bool to_file, void *out) {
+    size_t head_bytes = (size_t)t->size * size, row_bytes = (size_t)cols * size;
+    for (int64_t row = 0; row < rows; row++) {
+        const char *ours = (const char *)from + (size_t)row * row_bytes;
+        char *to = (char *)out + (size_t)row * row_bytes;
+        for (int32_t head = 0; head < t->groups * t->in_group; head++) {
+            size_t file_at = (size_t)head * head_bytes;
+            size_t our_at = (size_t)tiled_head(t, head) * head_bytes;
+            memcpy(to + (to_file ? file_at : our_at), ours + (to_file ? our_at : file_at),
+                   head_bytes);
+        }
+    }
+}
+
+float hy_gguf_surplus(const hy_shape *s, const hy_hf_name *name, hy_param_kind kind) {
+    bool is_own = kind == HY_P_A_LOG || kind == HY_P_DT_BIAS || kind == HY_P_LINEAR_NORM;
+    bool is_norm = name->ndim == 1 && hy_param_weight_of(kind) == kind && !is_own;
+    return is_norm ? (float)s->more.norm_offset : 0;
 }
 
 static void add_divisors(const hy_shape *s, const char *name, int32_t seq,

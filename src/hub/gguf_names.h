@@ -38,6 +38,14 @@ hy_status hy_gguf_list_names(const hy_shape *shape, const hy_params *params, hy_
 /* Brings rows (rows, cols) of whole heads from our order into pairs. */
 void hy_gguf_pair(const float *ours, int64_t rows, int64_t cols, int32_t head_size, float *out);
 
+/* Our row with this row of the file. From there, *run rows are in the same order. */
+int64_t hy_gguf_row_of_ours(const hy_hf_name *name, int64_t in_file, int64_t *run);
+/* Brings the columns of rows into the order of the file, or back. `size`: bytes of an element. */
+void hy_gguf_tile_columns(const hy_hf_tiles *tiles, const void *from, int64_t rows, int64_t cols,
+                          size_t size, bool to_file, void *out);
+/* What the file has added to the numbers of a tensor: 1 to norms of Gemma. */
+float hy_gguf_surplus(const hy_shape *shape, const hy_hf_name *name, hy_param_kind kind);
+
 /* Tensors that follow from the shape alone: what divides the frequencies of rope. */
 #define HY_GGUF_SHAPE_TENSORS 2
 typedef struct hy_gguf_shape_tensor {

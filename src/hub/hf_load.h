@@ -20,6 +20,7 @@
 typedef enum hy_part_order {
     HY_PART_PLAIN,
     HY_PART_TRANSPOSED, /* (cols, rows) */
+    HY_PART_TILED,      /* columns of value heads in the order of llama.cpp */
     HY_PART_PAIRED      /* rows of a head in neighbouring pairs: 2i, 2i+1 are our i, i + D/2 */
 } hy_part_order;
 
@@ -32,6 +33,8 @@ typedef struct hy_weight_part {
     hy_dtype dtype;    /* fp32 for a part that is decoded */
     bool is_decoded;   /* its bytes are blocks of a GGUF file */
     hy_block_type blocks;
+    hy_hf_tiles tiles;
+    bool is_rate;  /* the file has -exp of our numbers */
     float surplus; /* subtracted from decoded numbers: llama.cpp adds 1 to norms of Gemma */
     const hy_reader *reader;    /* its file */
     uint64_t offset;            /* where its bytes begin in the file */

@@ -9,15 +9,25 @@
 
 #define HY_HF_NAME_MAX 96
 
+/* llama.cpp stores the value heads of linear attention in the order (in a group, group), ours is
+ * (group, in a group). */
+typedef struct hy_hf_tiles {
+    int32_t groups, in_group; /* 0: our order */
+    int32_t size;             /* rows, or columns, of a head */
+    int64_t from;             /* the first of them */
+    bool are_columns;
+} hy_hf_tiles;
+
 /* A tensor of the folder: rows [row, row + rows) of a parameter of ours. */
 typedef struct hy_hf_name {
     char name[HY_HF_NAME_MAX];
     int32_t param;
-    int64_t row, rows; /* elements of a vector */
-    int64_t cols;      /* 1 for a vector */
+    int64_t row, rows;  /* elements of a vector */
+    int64_t cols;       /* 1 for a vector */
     int32_t ndim;       /* 3: the file stores it as (rows, 1, cols) */
     bool is_transposed; /* the file stores it as (cols, rows) */
     int32_t head_size;  /* the file stores q, k and v head by head; 0: rows are in our order */
+    hy_hf_tiles tiles;  /* only of llama.cpp */
 } hy_hf_name;
 
 /* The dimensions of the tensor in the file: `ndim` numbers. */

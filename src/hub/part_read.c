@@ -3,10 +3,12 @@
  * Loading, exporting, merging and adapters all use hy_part_fetch. Bytes from the disk bypass the
  * page cache into the caller's buffer; cached bytes are copied, directly to their place if type
  * and order match. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "hub/gguf_names.h"
 #include "hub/hf_load.h"
 #include "kernels/cpu/rows.h"
 
@@ -111,6 +113,8 @@ static const char *decode(const hy_weight_part *p, const char *blocks, int64_t r
     float *numbers = (float *)(void *)room->made;
     hy_blocks_decode(p->blocks, blocks, rows * p->cols, numbers);
     for (int64_t i = 0; i < rows * p->cols && p->surplus != 0; i++) numbers[i] -= p->surplus;
+    for (int64_t i = 0; i < rows * p->cols && p->is_rate; i++)
+        numbers[i] = (float)log(-(double)numbers[i]);
     return swap(room);
 }
 
@@ -122,6 +126,9 @@ hy_status hy_part_fetch(const hy_weight_part *p, int64_t first, int64_t rows, hy
     if (p->order == HY_PART_PLAIN) return HY_OK;
     if (p->order == HY_PART_TRANSPOSED) {
         hy_transpose(*data, rows, p->cols, hy_dtype_size(p->dtype), room->made);
+    } else if (p->order == HY_PART_TILED) {
+        hy_gguf_tile_columns(&p->tiles, *data, rows, p->cols, hy_dtype_size(p->dtype), false,
+                             room->made);
     } else {
         unpair(*data, rows, (size_t)hy_dtype_bytes(p->dtype, p->cols), p->head_size, room->made);
     }

@@ -159,6 +159,25 @@ static bool is_full(const hy_shape *s, int32_t layer) {
     return letters > 0 && s->sliding_layers[(size_t)layer % letters] == 'f';
 }
 
+bool hy_shape_set_interval(hy_shape *s, int32_t interval) {
+    char *letters = s->more.linear.layers;
+    size_t most = sizeof s->more.linear.layers - 1;
+    size_t linear = interval > s->layers ? 1 : (size_t)interval - 1;
+    memset(letters, 0, sizeof s->more.linear.layers);
+    if (linear + 1 > most) return false;
+    memset(letters, 'l', linear);
+    if (linear > 0 && interval <= s->layers) letters[linear] = 'f';
+    return true;
+}
+
+int32_t hy_shape_interval(const hy_shape *s) {
+    int32_t interval = 1;
+    while (interval <= s->layers && hy_shape_is_linear(s, interval - 1)) interval++;
+    for (int32_t l = 0; l < s->layers; l++)
+        if (hy_shape_is_linear(s, l) != ((l + 1) % interval != 0)) return 0;
+    return interval;
+}
+
 int32_t hy_shape_window(const hy_shape *s, int32_t layer) {
     return s->sliding_window > 0 && is_full(s, layer) ? 0 : s->sliding_window;
 }

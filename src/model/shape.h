@@ -187,6 +187,10 @@ bool hy_shape_is_sparse(const hy_shape *shape, int32_t layer);
 
 /* Is this layer's attention linear? */
 bool hy_shape_is_linear(const hy_shape *shape, int32_t layer);
+/* One of so many layers has full attention, and the others linear: sets the pattern; false: it is
+ * too long. And which number that is; 0: another pattern. */
+bool hy_shape_set_interval(hy_shape *shape, int32_t interval);
+int32_t hy_shape_interval(const hy_shape *shape);
 
 /* Width of a packed qkv row: (H + 2K) D. */
 static inline int32_t hy_shape_qkv(const hy_shape *s) {

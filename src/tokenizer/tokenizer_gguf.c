@@ -32,12 +32,17 @@ enum { PIECE_MAX = 512, PIECES_BYTES_MAX = 16 << 20 };
 #define SIGNS_SLASH "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*"
 #define THREE_DIGITS "Split " SHORT_FORMS "|" LETTERS "|\\p{N}{1,3}" SIGNS BLANKS "\n"
 #define ONE_DIGIT "Split " SHORT_FORMS "|" LETTERS "|\\p{N}" SIGNS BLANKS "\n"
+#define MARKS                                                                                      \
+    "Split " SHORT_FORMS                                                                           \
+    "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+"                    \
+    "[\\r\\n]*" BLANKS "\n"
 
 const hy_gguf_split hy_gguf_splits[] = {
     {"gpt-2", "ByteLevel\n", false, false},
     {"llama-bpe", THREE_DIGITS, true, false},
     {"dbrx", THREE_DIGITS, false, false},
     {"qwen2", ONE_DIGIT, false, true},
+    {"qwen35", MARKS, false, true},
     {"smollm", "Digits\nByteLevel\n", false, false},
     {"tekken", "Split " CASES("") "|\\p{N}" SIGNS_SLASH BLANKS "\n", true, false},
     {"gpt-4o", "Split " CASES(SHORT_FORMS "?") "|\\p{N}{1,3}" SIGNS_SLASH BLANKS "\n", false,

@@ -170,9 +170,9 @@ extern const hy_shape hy_llama_base;
     { "mlp_bias", HY_CONFIG_MLP_BIAS, 0, 0 }
 
 /* The tensor names of llama.cpp (gguf.c): q, k, v, gate and up apart; qkv, gate and up in one; and
- * an mlp without a gate. */
+ * an mlp without a gate; and linear attention. */
 extern const hy_modules hy_gguf_modules[HY_P_KIND_COUNT], hy_gguf_fused_modules[HY_P_KIND_COUNT],
-    hy_gguf_plain_modules[HY_P_KIND_COUNT];
+    hy_gguf_plain_modules[HY_P_KIND_COUNT], hy_gguf_linear_modules[HY_P_KIND_COUNT];
 /* llama.cpp's Llama, which also runs Mistral. */
 #define HY_GGUF_LLAMA                                                                              \
     .gguf = {.name = "llama",                                                                      \

@@ -53,7 +53,7 @@ void hy_config_clear_options(const hy_family *family, hy_shape *s) {
 static bool is_usual(const hy_shape *s, const hy_family *family, const hy_config_field *f) {
     hy_shape usual = *s;
     hy_config_reader r = {"", NULL, "", family, &usual, true};
-    if (f->kind == HY_CONFIG_LINEARS) return hy_config_interval(s) > 0;
+    if (f->kind == HY_CONFIG_LINEARS) return hy_shape_interval(s) > 0;
     if (f->kind == HY_CONFIG_ROPE_LAYERS || read_field(&r, f) != HY_OK) return false;
     return !memcmp((char *)&usual + f->at, (const char *)s + f->at, hy_config_kinds[f->kind].size);
 }

@@ -68,7 +68,5 @@ hy_status hy_config_read_interval(hy_config_reader *r, const hy_config_field *f)
 void hy_config_write_interval(const hy_config_writer *w, const hy_config_field *f);
 hy_status hy_config_read_linears(hy_config_reader *r, const hy_config_field *f);
 void hy_config_write_linears(const hy_config_writer *w, const hy_config_field *f);
-/* One of how many layers has full attention, and others linear; 0: another pattern. */
-int32_t hy_config_interval(const hy_shape *s);
 /* Copies the shortest pattern that the letters of all layers repeat; false: it does not fit. */
 bool hy_config_pattern(const char *letters, int32_t layers, char *out, size_t size);

@@ -155,22 +155,13 @@ static hy_status set_linears(const hy_config_reader *r, const char *letters) {
     return HY_OK;
 }
 
-static hy_status new_letters(const hy_config_reader *r, char **letters) {
-    *letters = malloc((size_t)r->shape->layers);
-    HY_FAIL_IF(!*letters, HY_ERR_MEMORY, "not enough memory for a list of %d layers",
-               r->shape->layers);
-    return HY_OK;
-}
-
 hy_status hy_config_read_interval(hy_config_reader *r, const hy_config_field *f) {
     int32_t interval;
-    char *letters;
     HY_TRY(hy_config_size(r, f->key, f->fallback, &interval));
-    HY_TRY(new_letters(r, &letters));
-    for (int32_t l = 0; l < r->shape->layers; l++) letters[l] = (l + 1) % interval ? 'l' : 'f';
-    hy_status status = set_linears(r, letters);
-    free(letters);
-    return status;
+    HY_FAIL_IF(!hy_shape_set_interval(r->shape, interval), HY_ERR_INPUT,
+               "%s: \"%s\" is %d; supported: up to %d", r->name, f->key, interval,
+               HY_SLIDING_LAYERS_MAX - 2);
+    return HY_OK;
 }
 
 static hy_status read_linear_types(const hy_config_reader *r, const hy_json_node *list,
@@ -194,29 +185,23 @@ hy_status hy_config_read_linears(hy_config_reader *r, const hy_config_field *f) 
     if (!list) return HY_OK;
     if (hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) != (size_t)r->shape->layers)
         return hy_config_refuse(r, f->key, "a list with one word per layer");
-    HY_TRY(new_letters(r, &letters));
+    letters = malloc((size_t)r->shape->layers);
+    HY_FAIL_IF(!letters, HY_ERR_MEMORY, "not enough memory for a list of %d layers",
+               r->shape->layers);
     hy_status status = read_linear_types(r, list, letters);
     if (status == HY_OK) status = set_linears(r, letters);
     free(letters);
     return status;
 }
 
-int32_t hy_config_interval(const hy_shape *s) {
-    int32_t interval = 1;
-    while (interval <= s->layers && hy_shape_is_linear(s, interval - 1)) interval++;
-    for (int32_t l = 0; l < s->layers; l++)
-        if (hy_shape_is_linear(s, l) != ((l + 1) % interval != 0)) return 0;
-    return interval;
-}
-
 void hy_config_write_interval(const hy_config_writer *w, const hy_config_field *f) {
-    int32_t interval = hy_config_interval(w->shape);
+    int32_t interval = hy_shape_interval(w->shape);
     if (interval > 0) hy_json_put_int(w->json, f->key, interval);
 }
 
 /* Options name the layers only where no interval does. */
 void hy_config_write_linears(const hy_config_writer *w, const hy_config_field *f) {
-    if (w->is_options && hy_config_interval(w->shape) > 0) return;
+    if (w->is_options && hy_shape_interval(w->shape) > 0) return;
     hy_json_open_array(w->json, f->key);
     for (int32_t l = 0; l < w->shape->layers; l++)
         hy_json_put_string(w->json, NULL,

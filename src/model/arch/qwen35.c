@@ -41,6 +41,14 @@ static const hy_shape base = {.is_rms = true,
 
 static const char *const ignored[] = {".rotary_emb.inv_freq", "mtp.", "model.visual.", NULL};
 
+static const hy_config_field keys[] = {
+    {"ssm.conv_kernel", HY_CONFIG_SIZE, HY_AT(more.linear.taps), HY_REQUIRED},
+    {"ssm.state_size", HY_CONFIG_SIZE, HY_AT(more.linear.key_dim), HY_REQUIRED},
+    {"ssm.group_count", HY_CONFIG_SIZE, HY_AT(more.linear.key_heads), HY_REQUIRED},
+    {"ssm.time_step_rank", HY_CONFIG_SIZE, HY_AT(more.linear.heads), HY_REQUIRED},
+    {"full_attention_interval", HY_CONFIG_INTERVAL, HY_AT(more.linear.layers), 4},
+    {0}};
+
 const hy_family hy_qwen35 = {.name = "qwen3_5_text",
                              .class_name = "Qwen3_5ForCausalLM",
                              .base_class = "Qwen3_5TextModel",
@@ -50,4 +58,5 @@ const hy_family hy_qwen35 = {.name = "qwen3_5_text",
                              .fields = fields,
                              .base = &base,
                              .ignored = ignored,
-                             .needs_name = true};
+                             .needs_name = true,
+                             .gguf = {"qwen35", hy_gguf_linear_modules, keys}};
