@@ -3,9 +3,9 @@
 
     torch_delta.py --ours build/bench/gpu_delta [--case BxTxHxD ...] [--configs few|all]
 
-For each shape: random bf16 q, k, v, gates and output gradient are made here and timed here with
-chunk_gated_delta_rule(use_qk_l2norm_in_kernel=True), which gets the log decay and the write strength
-ready-made; our program times the same work and the activation functions of the gates with it. Values of
+For each shape: random bf16 q, k, v, gates and output gradient are made here and timed here, as a CUDA
+graph, with chunk_gated_delta_rule(use_qk_l2norm_in_kernel=True), which gets the log decay and the write
+strength ready-made; our program times the same work and the activation functions of the gates with it. Values of
 the first sequence of both are held against the recurrence in fp32: error is the norm of the difference
 over the norm of the values.
 
@@ -85,6 +85,12 @@ def from_raw(path, shape):
     return data.view(shape).cuda()
 
 
+def wait_for(program, seconds):
+    end = time.time() + seconds
+    while time.time() < end and not os.path.exists(program):
+        time.sleep(0.2)
+
+
 def run_ours(program, folder, shape, options):
     batch, seq, heads, size = shape
     command = [program, "--json", "--batch", str(batch), "--seq", str(seq), "--heads", str(heads),
@@ -157,6 +163,19 @@ def allow_backward():
         chunk_o.TRITON_ABOVE_3_4_0 = False
 
 
+def as_graph(work):
+    """Replays what `work` enqueues: a dozen launches by Triton take longer than the kernels."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        work()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
+
+
 def time_theirs(q, k, v, b, a, dout, options):
     from fla.ops.gated_delta_rule import chunk_gated_delta_rule
 
@@ -164,31 +183,24 @@ def time_theirs(q, k, v, b, a, dout, options):
     leaves = [x.detach().contiguous().requires_grad_() for x in (q, k, v)]
     log = (-torch.nn.functional.softplus(a.float() + DT_BIAS)).detach().requires_grad_()
     strength = torch.sigmoid(b.float()).detach().requires_grad_()
+    inputs = (*leaves, log, strength)
 
     def forward():
         return chunk_gated_delta_rule(*leaves, log, strength, use_qk_l2norm_in_kernel=True)[0]
 
-    def forward_alone():
-        with torch.no_grad():
-            return forward()
+    def both():
+        out = forward()
+        return out, torch.autograd.grad(out, inputs, dout)
 
-    print("  forward of flash-linear-attention", flush=True)
-    forward_alone()
-    there = median_ms(forward_alone, options.rounds, options.calls)
-    print(f"  theirs: forward {there:.3f} ms", flush=True)
-    print("  backward of flash-linear-attention", flush=True)
-    out = forward()
-    inputs = (*leaves, log, strength)
-
-    def backward():
-        return torch.autograd.grad(out, inputs, dout, retain_graph=True)
-
-    grads = backward()
-    back = median_ms(backward, options.rounds, options.calls)
+    print("  flash-linear-attention", flush=True)
+    out, grads = both()
+    wait_for(options.ours, options.wait)
+    there = median_ms(as_graph(forward), options.rounds, options.calls)
+    back = median_ms(as_graph(both), options.rounds, options.calls) - there
+    print(f"  theirs: forward {there:.3f} ms, backward {back:.3f} ms", flush=True)
     by_gates = [grads[4] * strength * (1 - strength),
                 -grads[3] * torch.sigmoid(a.float() + DT_BIAS)]
-    values = [x.detach()[0] for x in (out, *grads[:3], *by_gates)]
-    return there, back, values
+    return there, back, [x.detach()[0] for x in (out, *grads[:3], *by_gates)]
 
 
 def measure(case, options):
@@ -199,6 +211,8 @@ def measure(case, options):
     dout = torch.randn(batch, seq, heads, size, device="cuda").to(torch.bfloat16)
     q, k, v = (packed[:, :, i] for i in range(3))
     b, a = gates[:, :, 0], gates[:, :, 1]
+    if not options.alone:
+        there, back, values = time_theirs(q, k, v, b, a, dout, options)
     with tempfile.TemporaryDirectory() as folder:
         for name, tensor in (("qkv", packed), ("gates", gates), ("dout", dout)):
             raw(tensor, os.path.join(folder, name))
@@ -219,7 +233,6 @@ def measure(case, options):
         print("  WRONG VALUES", flush=True)
     if options.alone:
         return is_good
-    there, back, values = time_theirs(q, k, v, b, a, dout, options)
     print("  their errors: " + ", ".join(f"{n} {error(x, t):.4f}"
                                          for n, x, t in zip(names, values, truth)), flush=True)
     for name, mine, other in (("forward", ours["forward_ms"], there),
@@ -235,6 +248,8 @@ def main():
     parser.add_argument("--case", action="append", help="BATCHxSEQUENCExHEADSxSIZE, may be repeated")
     parser.add_argument("--configs", default="few", choices=["few", "all"])
     parser.add_argument("--alone", action="store_true", help="only our program and its errors")
+    parser.add_argument("--wait", type=int, default=0, metavar="SECONDS",
+                        help="after their kernels are tuned, wait until the program is built")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--calls", type=int, default=20)
     options = parser.parse_args()
