@@ -99,8 +99,8 @@ typedef struct hy_piece {
     /* The last piece of the answer. */
     bool is_last;
     hy_end end;
-    int32_t prompt_tokens, reused_tokens; /* reused: they were in the cache already */
-    int32_t answer_tokens;                /* so far; with the token that ended it */
+    int32_t prompt_tokens, reused_tokens;         /* reused: they were in the cache already */
+    int32_t answer_tokens;                        /* so far; with the token that ended it */
     double wait_seconds, prompt_seconds, seconds; /* in the queue; until the first token; in all */
     const hy_scored_token *end_token; /* with HY_END_MODEL the token that ended it; else NULL */
 } hy_piece;

@@ -485,8 +485,8 @@ START_TEST(bf16_stays_near_fp32) {
             relative_difference(hy_store_backing(&half.grads, i), hy_store_backing(&full.grads, i),
                                 full.model->params.list[i].count);
         /* linear attention: rates of few heads are sums of numbers that nearly cancel */
-        ck_assert_msg(error < (_i ? 0.1 : 0.06), "%s differs by %g", full.model->params.list[i].name,
-                      error);
+        ck_assert_msg(error < (_i ? 0.1 : 0.06), "%s differs by %g",
+                      full.model->params.list[i].name, error);
     }
     rig_close(&full);
     rig_close(&half);

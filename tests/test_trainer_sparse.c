@@ -2,8 +2,8 @@
 #include "small_run.h"
 
 #include "base/file.h"
-#include "config/settings.h"
 #include "config/derived.h"
+#include "config/settings.h"
 #include "hub/hf_export.h"
 #include "model/arch/arch.h"
 

@@ -18,7 +18,8 @@ static bool has_choice(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_heads_attr *a = &call->attr.heads;
     bool has_window = a->window > 0 && a->window < a->seq;
     return hy_cuda_attention_is_fast(cuda, call) && !hy_has(hy_attention_doc_starts(call)) &&
-           !has_window && !hy_heads_are_sparse(a) && a->softcap == 0 && !hy_has(hy_attention_sinks(call));
+           !has_window && !hy_heads_are_sparse(a) && a->softcap == 0 &&
+           !hy_has(hy_attention_sinks(call));
 }
 
 static hy_attention_entry entry_for(const hy_cuda *cuda, const hy_op_call *call) {
