@@ -421,6 +421,7 @@ static const gate_case gate_cases[] = {
     {33, 4 * 128 + 64, 4, 64, 64, 128, false},
     {600, 200, 5, 24, 3, 40, true},
     {9, 2048, 2, 1000, 48, 1000, true},
+    {1100, 128, 8, 16, 0, 16, true}, /* a warp of a large card has several heads */
 };
 enum { GATE_CASES = sizeof gate_cases / sizeof gate_cases[0] };
 

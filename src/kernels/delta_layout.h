@@ -98,11 +98,16 @@ static inline void hy_delta_lay_tiles(hy_delta_layout *l, const hy_op_call *call
     if (H > K) l->heads = hy_delta_take(l, rows * H * 2 * a->key_dim * 4);
 }
 
+/* Rows of a state that the plain kernels keep: those of their two shapes. */
+static inline int64_t hy_delta_plain_rows(const hy_delta_attr *a) {
+    return a->key_dim <= 128 ? 128 : HY_DELTA_DIM_MAX;
+}
+
 static inline void hy_delta_lay_plain(hy_delta_layout *l, const hy_op_call *call) {
     const hy_delta_attr *a = &call->attr.delta;
     int64_t rows = (int64_t)a->batch * a->seq, heads = (int64_t)a->batch * a->heads;
     int64_t slices = hy_delta_ceil(a->value_dim, HY_DELTA_COLUMNS);
-    int64_t state = heads * slices * HY_DELTA_COLUMNS * HY_DELTA_DIM_MAX * 4;
+    int64_t state = heads * slices * HY_DELTA_COLUMNS * hy_delta_plain_rows(a) * 4;
     l->kept = hy_delta_take(l, hy_delta_ceil(a->seq, HY_DELTA_STEPS) * state);
     l->steps = hy_delta_take(l, HY_DELTA_STEPS * state);
     l->heads = hy_delta_take(l, slices * rows * a->heads * 2 * a->key_dim * 4);

@@ -291,9 +291,10 @@ typedef enum hy_op_kind {
      * [offsets[e], offsets[e + 1]), known on the device alone.
      *
      * The scores of a token are softmax(logits) or sigmoid(logits). It chooses the k experts with the
-     * largest score + bias, of equal ones the lower number, in descending order. Their weights are
-     * scale times their scores, with is_renormalised divided by the sum of the chosen scores. A token
-     * whose logits have no finite log-sum-exp (NaN) chooses experts 0 to k - 1 with NaN weights.
+     * largest score + bias, or without bias the largest logit, of equal ones the lower number, in
+     * descending order. Their weights are scale times their scores, with is_renormalised divided by
+     * the sum of the chosen scores. A token whose logits have no finite log-sum-exp (NaN) chooses
+     * experts 0 to k - 1 with NaN weights.
      *
      * losses: per token {square of the log-sum-exp (the z loss), its share of the balancing loss,
      * entropy}. The share is E / (k T) times the sum over experts e of count p[e], where count is how

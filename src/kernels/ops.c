@@ -785,6 +785,8 @@ static hy_status check_gate(const hy_op_call *call, int gate, int weight, int rs
 
 static hy_status check_gate_bwd(const hy_op_call *call) {
     HY_TRY(check_alias(call, HY_GATE_BWD_DY, HY_GATE_BWD_DX));
+    if (call->t[HY_GATE_BWD_DWEIGHT].data && !call->t[HY_GATE_BWD_WEIGHT].data)
+        return refuse(call, HY_GATE_BWD_WEIGHT, "is missing; it is required for dweight");
     return check_gate(call, HY_GATE_BWD_GATE, HY_GATE_BWD_WEIGHT, HY_GATE_BWD_RSTD);
 }
 
@@ -975,6 +977,14 @@ static hy_status check_grouped_grad(const hy_op_call *call) {
     return check_operand(call, HY_GROUPED_GRAD_B, HY_GROUPED_GRAD_ROWS_B, R);
 }
 
+static hy_status check_sum_rows(const hy_op_call *call) {
+    int64_t places = hy_tensor_count(&call->t[HY_SUM_ROWS_PLACE]);
+    HY_FAIL_IF(hy_tensor_height(&call->t[HY_SUM_ROWS_Y]) != places, HY_ERR_INPUT,
+               "sum of rows: y has %lld rows, expected one for each of the %lld places",
+               (long long)hy_tensor_height(&call->t[HY_SUM_ROWS_Y]), (long long)places);
+    return check_alias(call, HY_SUM_ROWS_RESIDUAL, HY_SUM_ROWS_OUT);
+}
+
 static hy_status check_rules_of_kind(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     switch (call->kind) {
@@ -983,7 +993,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_SORT_EXPERTS: return check_sort_experts(call);
     case HY_OP_GROUPED_MATMUL: return check_grouped_matmul(call);
     case HY_OP_GROUPED_GRAD: return check_grouped_grad(call);
-    case HY_OP_SUM_ROWS: return check_alias(call, HY_SUM_ROWS_RESIDUAL, HY_SUM_ROWS_OUT);
+    case HY_OP_SUM_ROWS: return check_sum_rows(call);
     case HY_OP_MATMUL: return check_matmul(call);
     case HY_OP_TO_FP8: return check_to_fp8(call);
     case HY_OP_NORM: return check_norm(call);
@@ -1098,7 +1108,7 @@ double hy_op_flops(const hy_op_call *call) {
         [HY_OP_SQ_NORM] = 2,        [HY_OP_ADAMW] = 16,         [HY_OP_SGD] = 7,
         [HY_OP_LION] = 9,           [HY_OP_ADAFACTOR] = 24,     [HY_OP_LARGEST] = 1,
         [HY_OP_TO_FP8] = 4,         [HY_OP_DROPOUT] = 10,       [HY_OP_ROUTE] = 40,
-        [HY_OP_ROUTE_BWD] = 40,     [HY_OP_SORT_EXPERTS] = 4,   [HY_OP_SUM_ROWS] = 1};
+        [HY_OP_SORT_EXPERTS] = 4,   [HY_OP_SUM_ROWS] = 1};
     const hy_tensor *t = call->t;
     const hy_heads_attr *heads = &call->attr.heads;
     double pair_flops = (double)heads->batch * heads->heads * heads->head_dim;
@@ -1118,6 +1128,7 @@ double hy_op_flops(const hy_op_call *call) {
         int64_t before = hy_attention_pairs(heads, first);
         return 4.0 * pair_flops * (double)(hy_attention_pairs(heads, end) - before);
     }
+    case HY_OP_ROUTE_BWD: return 40.0 * (double)hy_tensor_count(&t[HY_ROUTE_BWD_LOGITS]);
     case HY_OP_CONV:
     case HY_OP_CONV_CACHED: /* a multiply-add for each tap, and silu */
         return (double)hy_tensor_count(t) * (double)(2 * hy_tensor_width(&t[1]) + 6);

@@ -10,10 +10,17 @@
 
 /* Head sizes of both tiles, not square, grouped; chunks with an odd end, and several of them. */
 static const delta_case tile_cases[] = {
-    {1, 64, 1, 1, 64, 64, false, 0},    {2, 70, 1, 2, 64, 48, true, -3},
-    {1, 200, 2, 2, 128, 128, true, -6}, {2, 129, 2, 4, 128, 128, false, 0},
-    {1, 257, 1, 3, 96, 32, true, 4},    {3, 20, 2, 2, 16, 128, true, -6},
-    {1, 1000, 1, 1, 128, 64, true, -6}, {2, 500, 3, 3, 128, 128, false, -6},
+    {1, 64, 1, 1, 64, 64, false, 0},
+    {2, 70, 1, 2, 64, 48, true, -3},
+    {1, 200, 2, 2, 128, 128, true, -6},
+    {2, 129, 2, 4, 128, 128, false, 0},
+    {1, 257, 1, 3, 96, 32, true, 4},
+    {3, 20, 2, 2, 16, 128, true, -6},
+    {1, 1000, 1, 1, 128, 64, true, -6},
+    {2, 500, 3, 3, 128, 128, false, -6},
+    /* as in training: more blocks than multiprocessors, with four warps each */
+    {6, 65, 3, 36, 16, 16, true, -3},
+    {3, 65, 6, 36, 80, 16, true, -3},
 };
 enum { TILE_CASES = sizeof tile_cases / sizeof tile_cases[0] };
 

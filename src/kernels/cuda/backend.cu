@@ -250,9 +250,12 @@ static hy_status check_capability(hy_cuda *cuda, const char *name) {
     cudaFuncAttributes attributes = {};
     cudaError_t error = cudaFuncGetAttributes(&attributes, hy_cuda_probe_kernel);
     cuda->card.code = attributes.ptxVersion;
-    if (error == cudaSuccess) return HY_OK;
+    /* Code for cards without tiles, translated by the driver, has no kernels for those with tiles. */
+    bool lacks_tiles = error == cudaSuccess && cuda->card.code < 80 && cuda->card.capability >= 80;
+    if (error == cudaSuccess && !lacks_tiles) return HY_OK;
     cudaGetLastError();
-    if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction) {
+    if (!lacks_tiles && error != cudaErrorNoKernelImageForDevice &&
+        error != cudaErrorInvalidDeviceFunction) {
         return hy_cuda_check(cuda, error, "looking for code for the card");
     }
     return hy_cuda_fail(cuda, HY_ERR_DEVICE,

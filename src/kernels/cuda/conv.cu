@@ -50,7 +50,7 @@ template <int TAPS> struct conv_run {
     }
     /* How many rows before this one count. */
     __device__ __forceinline__ int seen(const conv_args &c, int at) const {
-        return c.doc_starts ? at - max(c.doc_starts[row + at], 0) : TAPS;
+        return c.doc_starts ? min(at - max(c.doc_starts[row + at], 0), c.J - 1) : c.J - 1;
     }
 };
 

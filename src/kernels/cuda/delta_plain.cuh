@@ -87,8 +87,7 @@ __device__ __forceinline__ float hy_plain_step(const hy_plain_args &p, const hy_
 template <int ROWS>
 __device__ __forceinline__ float *hy_plain_place(const hy_plain_args &p, float *states, int which) {
     int64_t head = (int64_t)which * p.g.B * p.g.H + (int64_t)blockIdx.z * p.g.H + blockIdx.y;
-    return states + (head * gridDim.x + blockIdx.x) * (HY_DELTA_COLUMNS * HY_DELTA_DIM_MAX) +
-           threadIdx.x;
+    return states + (head * gridDim.x + blockIdx.x) * (HY_PLAIN_THREADS * ROWS) + threadIdx.x;
 }
 
 template <int ROWS>

@@ -44,7 +44,7 @@ typedef struct hy_grouped_call {
     int M, N, K;          /* the gradient has no K, the others no M */
     float alpha;
     bool accumulate;
-    hy_dtype in, in_b, out, bias_dtype;
+    hy_dtype in, out, bias_dtype;
 } hy_grouped_call;
 
 /* For 16-bit types, addresses that are multiples of 16 bytes and widths that are multiples of 8. */
