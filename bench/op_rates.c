@@ -251,7 +251,8 @@ static void optimizer(bench *b) {
         call.attr.adamw.beta2 = 0.95f;
         call.attr.adamw.eps = 1e-8f;
         call.attr.adamw.correction1 = call.attr.adamw.correction2 = 1;
-        for (int i = 0; i < 4; i++) call.t[i] = numbers(b, dtype, 1, count);
+        static const int own[] = {HY_UPDATE_PARAM, HY_UPDATE_GRAD, HY_UPDATE_M, HY_UPDATE_V};
+        for (int i = 0; i < 4; i++) call.t[own[i]] = numbers(b, dtype, 1, count);
         for (int64_t i = 0; !narrow && i < count; i++)
             ((float *)call.t[HY_UPDATE_V].data)[i] = 0.5f;
         call.t[HY_UPDATE_CLIP] = numbers(b, HY_F32, 1, 2);

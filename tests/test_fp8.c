@@ -49,8 +49,9 @@ START_TEST(matrices_that_a_card_cannot_multiply_in_fp8_stay_in_bf16) {
     hy_plan_facts facts = facts_of(t);
     bool is_told = false;
     for (int i = 0; i < facts.reason_count; i++) {
-        is_told |= strstr(facts.reasons[i], "fp8 in 6 of the 12 matmuls of a block; in bf16") &&
-                   strstr(facts.reasons[i], "mlp up, mlp down");
+        is_told |=
+            strstr(facts.reasons[i], "fp8 in 6 of the 12 kinds of matmuls in blocks; in bf16") &&
+            strstr(facts.reasons[i], "mlp up, mlp down");
     }
     ck_assert(is_told);
     hy_trainer_destroy(t);
@@ -197,6 +198,27 @@ START_TEST(an_outlier_is_reported_and_the_run_goes_on) {
 }
 END_TEST
 
+static bool is_told(hy_trainer *t, const char *words) {
+    hy_plan_facts facts = facts_of(t);
+    for (int i = 0; i < facts.reason_count; i++) {
+        if (strstr(facts.reasons[i], words)) return true;
+    }
+    return false;
+}
+
+/* Matrices of either kind of block; those that decide how fast a state decays stay as they are. */
+START_TEST(linear_attention_is_described) {
+    static const char *const options =
+        "{\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 2, \"linear_key_head_dim\": 16, "
+        "\"linear_value_head_dim\": 16, \"full_attention_interval\": 2}";
+    hy_trainer *t = plan_words(SMALL_RUN, PAIRS(FP8, "fp8", "all", "architecture", "qwen3_5_text",
+                                                "arch_options", options));
+    ck_assert(is_told(t, "fp8 in 21 of the 21 kinds of matmuls in blocks"));
+    ck_assert(!is_told(t, "linear ba"));
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 /* ---- frozen matrices ------------------------------------------------------------------------- */
 
 static int64_t fp8_matmuls_of(hy_trainer *t, int64_t *of) {
@@ -206,20 +228,12 @@ static int64_t fp8_matmuls_of(hy_trainer *t, int64_t *of) {
     return s.fp8_matmuls;
 }
 
-static bool is_told(hy_trainer *t, const char *words) {
-    hy_plan_facts facts = facts_of(t);
-    for (int i = 0; i < facts.reason_count; i++) {
-        if (strstr(facts.reasons[i], words)) return true;
-    }
-    return false;
-}
-
 /* A base in fp8 is multiplied as it is stored, forward and back; one in another type never. */
 START_TEST(adapters_train_with_a_base_in_fp8) {
     static const struct {
         const char *dtype, *said;
         int64_t expected;
-    } cases[] = {{"fp8", "fp8 in 8 of the 8 matmuls of a block", 2 * 8},
+    } cases[] = {{"fp8", "fp8 in 8 of the 8 kinds of matmuls in blocks", 2 * 8},
                  {"auto", "frozen_dtype is not fp8", 0},
                  {"int8", "frozen_dtype is not fp8", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -357,6 +371,7 @@ static Suite *fp8_suite(void) {
     tcase_add_test(computed, every_layer_says_what_fp8_made_of_its_numbers);
     tcase_add_test(computed, what_is_not_finite_skips_the_step_as_in_bf16);
     tcase_add_test(computed, an_outlier_is_reported_and_the_run_goes_on);
+    tcase_add_test(frozen, linear_attention_is_described);
     tcase_add_test(frozen, adapters_train_with_a_base_in_fp8);
     tcase_add_test(frozen, trained_and_frozen_layers_may_both_be_in_fp8);
     tcase_add_test(frozen, losses_of_adapters_in_fp8_are_near_those_in_bf16_and_not_the_same);

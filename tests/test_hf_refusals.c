@@ -90,6 +90,11 @@ static const struct {
     {QWEN35(", \"layer_types\": [\"linear_attention\", \"sliding_attention\"]"),
      "has sliding_attention; supported: full_attention, linear_attention"},
     {QWEN35(", \"full_attention_interval\": 0"), "full_attention_interval"},
+    {"{\"model_type\": \"qwen3_5_text\", \"hidden_size\": 32, \"num_hidden_layers\": 512, "
+     "\"num_attention_heads\": 4, \"intermediate_size\": 20, \"vocab_size\": 96, "
+     "\"num_key_value_heads\": 2, \"max_position_embeddings\": 24, "
+     "\"full_attention_interval\": 512}",
+     "is 512; supported: up to 511"},
     {QWEN35(", \"hidden_act\": \"gelu\""), "\"hidden_act\" gelu is not supported"},
     {QWEN35(", \"attn_output_gate\": false"), "\"attn_output_gate\" is supported only as 1"},
     {QWEN35(", \"linear_num_value_heads\": 24"), "16 key heads and 24 value heads"},

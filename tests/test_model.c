@@ -259,6 +259,18 @@ START_TEST(layers_with_linear_attention_have_its_parameters_and_no_others) {
 }
 END_TEST
 
+START_TEST(an_interval_is_limited_by_the_length_of_a_pattern) {
+    hy_shape s = linear_shape();
+    s.layers = HY_INTERVAL_MAX + 1;
+    ck_assert(hy_shape_set_interval(&s, HY_INTERVAL_MAX));
+    ck_assert_int_eq(hy_shape_interval(&s), HY_INTERVAL_MAX);
+    ck_assert(hy_shape_is_linear(&s, 0) && !hy_shape_is_linear(&s, HY_INTERVAL_MAX - 1));
+    ck_assert(!hy_shape_set_interval(&s, HY_INTERVAL_MAX + 1));
+    ck_assert(hy_shape_set_interval(&s, HY_INTERVAL_MAX + 2)); /* more than layers: all linear */
+    ck_assert_int_eq(hy_shape_interval(&s), HY_INTERVAL_MAX + 2);
+}
+END_TEST
+
 START_TEST(a_tied_head_has_no_weight) {
     hy_shape s = gpt2_shape();
     hy_params tied, separate;
@@ -570,6 +582,7 @@ static Suite *model_suite(void) {
     tcase_add_test(tests, layers_with_linear_attention_have_its_parameters_and_no_others);
     tcase_add_test(tests, what_is_open_follows_from_the_rest);
     tcase_add_test(tests, layers_with_and_without_a_window_are_two_kinds);
+    tcase_add_test(tests, an_interval_is_limited_by_the_length_of_a_pattern);
     tcase_add_test(tests, a_tied_head_has_no_weight);
     tcase_add_test(tests, initial_values_do_not_depend_on_how_they_are_asked_for);
     tcase_add_test(tests, recomputation_changes_no_bit);

@@ -9,9 +9,9 @@
 #include "model/param_layout.h"
 #include "update_all.h"
 
-/* A matrix, a vector, a matrix of 5 rows of which the last two are padding, and a part of a custom
- * model's matrix. */
-enum { PARAMS = 4, MOST = 16, STEPS = 20 };
+/* A matrix, a vector, a matrix of 5 rows of which the last two are padding, a part of a custom
+ * model's matrix, and a convolution. */
+enum { PARAMS = 5, MOST = 16, STEPS = 20 };
 
 typedef struct steps_rig {
     hy_backend *backend;
@@ -48,8 +48,10 @@ static void list_params(steps_rig *r) {
     r->list[2] = matrix_of(5, 3, 3);
     r->list[3] = matrix_of(4, 4, 2);
     r->list[3].count = r->list[3].part = 8;
+    r->list[4] = matrix_of(3, 4, 3);
+    r->list[4].kind = HY_P_CONV;
     for (int i = 1; i < PARAMS; i++) r->list[i].first = r->list[i - 1].first + MOST;
-    r->params = (hy_params){.list = r->list, .count = PARAMS, .units = 1, .elements = 40};
+    r->params = (hy_params){.list = r->list, .count = PARAMS, .units = 1, .elements = 52};
 }
 
 static float *numbers(hy_store *store, int param) { return hy_store_backing(store, param); }
@@ -199,7 +201,7 @@ static void check_steps(const hy_optimizer *optimizer, formula follow, double lr
     open_rig(&r, optimizer, 2);
     for (int i = 0; i < PARAMS; i++) {
         all[i].n = (int)r.list[i].stored;
-        all[i].columns = i % 2 == 0 ? (int)r.list[i].shape[1] : 0;
+        all[i].columns = i % 2 == 0 && i != 4 ? (int)r.list[i].shape[1] : 0;
         for (int k = 0; k < all[i].n; k++) all[i].w[k] = (double)numbers(&r.weights, i)[k];
     }
     for (int t = 1; t <= STEPS; t++) {
@@ -239,19 +241,23 @@ END_TEST
 START_TEST(twenty_steps_of_adafactor_are_those_of_pytorch) {
     static const struct {
         double lr, decay;
-        float matrix[12],
-            vector[5]; /* (3,4) and (5); the vector has no decay here: D is 0 for it */
+        float matrix[12], vector[5]; /* (3,4) and (5); the vector has no decay: D is 0 for it */
+        float conv[12];              /* (3,1,4) */
     } cases[] = {
         {0.01,
          0,
          {-0.754699051f, -0.123026043f, 0.504563689f, -0.502862751f, 0.122181706f, 0.755243003f,
           -0.245427579f, 0.370766252f, -0.628881812f, 0.00414551748f, 0.630842447f, -0.380251139f},
-         {-0.755378187f, -0.126894087f, 0.505486965f, -0.503935635f, 0.119556151f}},
+         {-0.755378187f, -0.126894087f, 0.505486965f, -0.503935635f, 0.119556151f},
+         {-0.754946411f, -0.126813978f, 0.505426109f, -0.503622651f, 0.118954346f, 0.750748575f,
+          -0.242408529f, 0.370587379f, -0.627995968f, 0.00286847283f, 0.635690212f, -0.379946321f}},
         {0.5,
          0.1,
          {-0.278552771f, -0.00776382396f, 0.229946911f, -0.143316299f, -0.0736172721f, 0.347950488f,
           0.0520012341f, -0.0452323556f, -0.266308278f, 0.136498719f, 0.214411512f, -0.151641071f},
-         {-0.75220418f, -0.199021801f, 0.558586061f, -0.401267946f, -0.328599304f}},
+         {-0.75220418f, -0.199021801f, 0.558586061f, -0.401267946f, -0.328599304f},
+         {-0.264677703f, -0.0653443038f, 0.214660108f, -0.156334266f, -0.103040017f, 0.258828998f,
+          0.079054974f, -0.0395864807f, -0.237475336f, 0.0969252512f, 0.284603238f, -0.130245507f}},
     };
     for (int c = 0; c < 2; c++) {
         hy_optimizer optimizer = adafactor(true, cases[c].decay, 0);
@@ -263,6 +269,7 @@ START_TEST(twenty_steps_of_adafactor_are_those_of_pytorch) {
         }
         for (int i = 0; i < 12; i++) {
             ck_assert_float_eq_tol(numbers(&r.weights, 0)[i], cases[c].matrix[i], 1e-6f);
+            ck_assert_float_eq_tol(numbers(&r.weights, 4)[i], cases[c].conv[i], 1e-6f);
         }
         for (int i = 0; i < 5; i++) {
             ck_assert_float_eq_tol(numbers(&r.weights, 1)[i], cases[c].vector[i], 1e-6f);
@@ -321,7 +328,7 @@ END_TEST
 
 START_TEST(a_matrix_keeps_a_number_for_each_row_and_column) {
     hy_optimizer a = adafactor(true, 0, 0), l = lion();
-    static const int64_t factored[PARAMS] = {3 + 4, 5, 3 + 3, 8}; /* rows of padding have none */
+    static const int64_t factored[PARAMS] = {3 + 4, 5, 3 + 3, 8, 12}; /* padding has none */
     steps_rig r;
     list_params(&r);
     for (int i = 0; i < PARAMS; i++) {

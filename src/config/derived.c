@@ -45,7 +45,8 @@ hy_status hy_shape_to_settings(const hy_shape *shape, hy_settings *out) {
              hy_text_string(&options));
     bool is_short = options.size < sizeof out->shape.arch_options;
     hy_text_free(&options);
-    HY_FAIL_IF(!is_short, HY_ERR_INPUT, "the options of the model's rope need more than %d letters",
+    HY_FAIL_IF(!is_short, HY_ERR_INPUT,
+               "shape.arch_options: this model's options need more than %d letters",
                HY_VALUE_MAX - 1);
     out->shape.proj_bias_in = shape->lacks_out_bias   ? HY_BIAS_IN_MLP
                               : shape->lacks_mlp_bias ? HY_BIAS_IN_ATTENTION

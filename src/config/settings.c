@@ -361,7 +361,9 @@ static const hy_setting table[] = {
             "(rsLoRA), for large ranks.")},
     {TEXT(lora.lora_targets, "--lora-targets", "names of matrices, attention, mlp, or all", "all",
           "Matrices of the blocks that get adapters, comma-separated: q_proj, k_proj, v_proj, "
-          "o_proj, gate_proj, up_proj, down_proj; GPT-2: c_attn, attn.c_proj, c_fc, mlp.c_proj.")},
+          "o_proj, gate_proj, up_proj, down_proj; GPT-2: c_attn, attn.c_proj, c_fc, mlp.c_proj; "
+          "linear attention: in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, out_proj. all: each of "
+          "these.")},
     {NUMBER_BELOW(lora.lora_dropout, "--lora-dropout", 0, 1, "0",
                   "Dropout of the adapters' inputs in training.")},
     {TEXT(lora.lora_modules, "--lora-modules",

@@ -6,10 +6,10 @@
  * begin alike. A kept chunk is given up when its blocks are needed, the least recently used first.
  *
  * With states (linear attention) keys and values are not enough to begin after a chunk: it takes a
- * snapshot of the state at its end. Snapshots are few. The last chunk that was kept of a prompt always
- * has one: if none is free, that of the chunk before it, which goes along while nobody else begins
- * there; but the first chunk of a prompt keeps its own, and then it is that of the chunk that was not
- * used for longest.
+ * snapshot of the state at its end. Snapshots are few. The last chunk that was kept of a prompt
+ * always has one. If none is free, it takes the snapshot of the chunk before it. Two chunks keep
+ * theirs: a prompt's first, and one at which another prompt has begun. Then the least recently used
+ * snapshot is taken.
  *
  * A sequence that is longer than the blocks it has in a kind with a window uses them in turn, so a
  * block does not stay what it was. Such a sequence shares no block of that kind, and its chunks are
@@ -50,9 +50,9 @@ hy_status hy_pool_create(const hy_cache_kind *kinds, int32_t count, const hy_sta
                          int32_t chunk, hy_pool **out);
 void hy_pool_destroy(hy_pool *pool); /* NULL is allowed */
 
-/* Takes the blocks of a sequence. At least one token of the prompt is left after *start, whose state
- * has to be copied before the next call of hy_pool_keep. *is_taken false: there are too few free
- * blocks now, and nothing has changed except that kept chunks may be gone. */
+/* Takes the blocks of a sequence. At least one token of the prompt is left after *start, whose
+ * state has to be copied before the next call of hy_pool_keep. *is_taken false: there are too few
+ * free blocks now, and nothing has changed except that kept chunks may be gone. */
 hy_status hy_pool_take(hy_pool *pool, const hy_claim *claim, hy_blocks *out, hy_start *start,
                        bool *is_taken);
 /* As above, for another answer to the prompt of `of`: shares the prompt's full blocks. */

@@ -98,7 +98,9 @@ static hy_status read_field(const key_reader *r, const hy_config_field *f) {
         return HY_OK;
     case HY_CONFIG_INTERVAL:
         HY_TRY(read_size(r, f->key, (int32_t)f->fallback, &size));
-        if (!hy_shape_set_interval(r->shape, size)) return refuse(r, f->key, "at most 510");
+        HY_FAIL_IF(!hy_shape_set_interval(r->shape, size), HY_ERR_INPUT,
+                   "%s: key %s is %d; supported: up to %d", r->path, KEY(f->key), size,
+                   HY_INTERVAL_MAX);
         return HY_OK;
     case HY_CONFIG_SWITCH:
     case HY_CONFIG_POSITIONS:

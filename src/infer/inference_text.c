@@ -1,7 +1,7 @@
 /* inference_text.c: text in, text out. See inference.h and hybrid.h.
  *
- * A prompt is compared with the cache, and only new tokens are computed, or a few more with states. Bytes that may begin a
- * character wait for the rest of it. */
+ * A prompt is compared with the cache, and only new tokens are computed, or a few more with states.
+ * Bytes that may begin a character wait for the rest of it. */
 #include <math.h>
 #include <string.h>
 

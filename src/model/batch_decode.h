@@ -11,8 +11,8 @@
  * in a step all matmuls are batch-invariant and attention sums keys in fixed ranges.
  *
  * A layer of linear attention has no keys and values, but a *state* of fixed size for each slot.
- * Every token changes it, so a sequence cannot go back, unless the state was copied there before: to
- * a *snapshot*.
+ * Every token changes it, so a sequence cannot go back, unless the state was copied there before:
+ * to a *snapshot*.
  *
  * Like a batch plan, it reports how many bytes it needs, and the caller provides them. */
 #pragma once
@@ -34,13 +34,13 @@ typedef struct hy_batch_decoder_options {
     int32_t chunk;   /* the longest; 0: default; multiple of HY_KEY_RANGE, or at least context */
     int32_t top;     /* log-probabilities of so many likeliest tokens are given; 0 to 20 */
     int64_t tokens;  /* positions in the pool, of all sequences; 0: streams x context */
-    /* States beside those of the slots, if layers have states; 0: by HY_SNAPSHOT_SHARE and one more;
-     * below 0: none. */
+    /* States beside those of the slots, if layers have states; 0: by HY_SNAPSHOT_SHARE and one
+     * more; below 0: none. */
     int32_t snapshots;
     int32_t vocab; /* tokens below this id are chosen; 0: all of the model */
-    /* Sequences may go back to any earlier position: chunks begin anywhere, and layers with a window
-     * keep all positions. What follows then has the bits of other chunks. With states the owner has to
-     * copy that of the position to the slot first. */
+    /* Sequences may go back to any earlier position: chunks begin anywhere, and layers with a
+     * window keep all positions. What follows then has the bits of other chunks. With states the
+     * owner has to copy that of the position to the slot first. */
     bool goes_back;
     bool has_seen;            /* repetition penalties are possible */
     hy_dtype dtype;           /* activations, weights and cache */
@@ -107,8 +107,8 @@ hy_status hy_batch_decoder_place(hy_batch_decoder *decoder, hy_stream *stream, v
  * of the sequence, for i in [0, counts[kind]); a kind with a window uses its blocks in turn. */
 hy_status hy_batch_decoder_seat(hy_batch_decoder *decoder, int32_t slot,
                                 const int32_t *const *blocks, const int32_t *counts);
-/* Marks these tokens as seen by a slot's repetition penalty, and no others. Not before the last chunk:
- * steps may mark a token of an idle slot. */
+/* Marks these tokens as seen by a slot's repetition penalty, and no others. Not before the last
+ * chunk: steps may mark a token of an idle slot. */
 hy_status hy_batch_decoder_see(hy_batch_decoder *decoder, int32_t slot, const int32_t *tokens,
                                int32_t count);
 /* Copies one position block of all layers of a kind, for sequences that share a prompt. */
@@ -122,12 +122,12 @@ hy_status hy_batch_decoder_copy_state(hy_batch_decoder *decoder, int32_t from, i
 /* Enqueues prompt tokens of a slot, at positions [first, first + count): a chunk begins at first,
  * and count is at most its length. With sampling, the next token is chosen from the logits of the
  * last, and stays on the device as the slot's next token; NULL: not. With goes_back `first` is any
- * position and count at most options.chunk. A slot's state must be that of position `first`, here and
- * in a step; at position 0 it begins anew. */
+ * position and count at most options.chunk. A slot's state must be that of position `first`, here
+ * and in a step; at position 0 it begins anew. */
 hy_status hy_batch_decoder_chunk(hy_batch_decoder *decoder, int32_t slot, const int32_t *tokens,
                                  int32_t first, int32_t count, const hy_sampling *sampling);
-/* After a chunk, and scores of it: chooses from the logits of its last token, for its slot or another
- * whose sequence has the same prompt. Its result is read like a chunk's. */
+/* After a chunk, and scores of it: chooses from the logits of its last token, for its slot or
+ * another whose sequence has the same prompt. Its result is read like a chunk's. */
 hy_status hy_batch_decoder_choose(hy_batch_decoder *decoder, int32_t slot,
                                   const hy_sampling *sampling);
 /* After a chunk: enqueues the log-probabilities of `count` (at most options.streams) given tokens

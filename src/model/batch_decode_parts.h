@@ -1,7 +1,7 @@
 /* batch_decode_parts.h: the parts of a batched decoder; only inside the model module.
  *
- * batch_decode_plan.c: sizes, memory and calls; creates and destroys. batch_decode_state.c: states of
- * linear attention. batch_decode.c: memory, slots, inputs, results and passes. */
+ * batch_decode_plan.c: sizes, memory and calls; creates and destroys. batch_decode_state.c: states
+ * of linear attention. batch_decode.c: memory, slots, inputs, results and passes. */
 #pragma once
 
 #include "model/batch_decode.h"
@@ -115,5 +115,5 @@ void hy_decoder_use_conv_state(const hy_batch_decoder *decoder, int32_t layer,
                                const hy_tensor *first, hy_op_call *call);
 void hy_decoder_use_delta_state(const hy_batch_decoder *decoder, int32_t layer,
                                 const hy_tensor *first, hy_op_call *call);
-/* A slot takes `count` tokens from position `first` on: HY_ERR_INTERNAL if its state is another's. */
+/* A slot takes `count` tokens from position `first` on. HY_ERR_INTERNAL: its state is another's. */
 hy_status hy_decoder_advance(hy_batch_decoder *decoder, int32_t slot, int32_t first, int32_t count);

@@ -161,10 +161,9 @@ static bool is_full(const hy_shape *s, int32_t layer) {
 
 bool hy_shape_set_interval(hy_shape *s, int32_t interval) {
     char *letters = s->more.linear.layers;
-    size_t most = sizeof s->more.linear.layers - 1;
     size_t linear = interval > s->layers ? 1 : (size_t)interval - 1;
     memset(letters, 0, sizeof s->more.linear.layers);
-    if (linear + 1 > most) return false;
+    if (linear + 1 > HY_INTERVAL_MAX) return false;
     memset(letters, 'l', linear);
     if (linear > 0 && interval <= s->layers) letters[linear] = 'f';
     return true;

@@ -188,7 +188,9 @@ bool hy_shape_is_sparse(const hy_shape *shape, int32_t layer);
 /* Is this layer's attention linear? */
 bool hy_shape_is_linear(const hy_shape *shape, int32_t layer);
 /* One of so many layers has full attention, and the others linear: sets the pattern; false: it is
- * too long. And which number that is; 0: another pattern. */
+ * too long, which up to HY_INTERVAL_MAX it never is. And which number that is; 0: another pattern.
+ */
+#define HY_INTERVAL_MAX (HY_SLIDING_LAYERS_MAX - 1)
 bool hy_shape_set_interval(hy_shape *shape, int32_t interval);
 int32_t hy_shape_interval(const hy_shape *shape);
 

@@ -4,8 +4,9 @@
  * For a matrix it keeps means of squared gradients by row and by column; their product approximates
  * the mean of each element: M + N numbers instead of M N. Vectors, and parameters of a custom model
  * that are cut into parts or have more dimensions, have one number per element; rms and clipping
- * are then those of the part. There is no first moment. Padding rows, which are zero, are excluded:
- * the result is that of the matrix without them. */
+ * are then those of the part. So has a convolution: PyTorch factors its (channels, 1, taps) over
+ * the last two dimensions, which leaves each element its own mean. There is no first moment.
+ * Padding rows, which are zero, are excluded: the result is that of the matrix without them. */
 #include <float.h>
 #include <math.h>
 
@@ -17,7 +18,9 @@
 #define EPS2 1e-3f
 #define THRESHOLD 1.0f
 
-static bool is_factored(const hy_param *param) { return param->ndim == 2 && param->part == 0; }
+static bool is_factored(const hy_param *param) {
+    return param->ndim == 2 && param->part == 0 && param->kind != HY_P_CONV;
+}
 
 static hy_param_extent extent(const hy_optimizer *optimizer, const hy_param *param, int array) {
     (void)optimizer, (void)array;

@@ -21,7 +21,7 @@
  * that depends only on the shape, so the bits of a matrix do not depend on the other matrices, nor
  * on what stays in memory.
  *
- * AdamW updates everything that is not a matrix, and token embeddings and heads. */
+ * AdamW updates convolutions, token embeddings, heads, and everything that is not a matrix. */
 #include <math.h>
 
 #include "base/error.h"

@@ -148,11 +148,14 @@ static int32_t find_kind(const hy_params *params, hy_param_kind kind) {
     return found;
 }
 
-/* The matrices that blocks of the model have. */
+/* The matrices that blocks of the model have, but for those that are never in fp8. */
 static uint32_t linears_of(const hy_params *params) {
     uint32_t bits = 0;
-    for (int i = 0; i < HY_LINEARS; i++)
-        bits |= find_kind(params, hy_linear_kind(i)) >= 0 ? 1u << i : 0;
+    for (int i = 0; i < HY_LINEARS; i++) {
+        hy_param_kind kind = hy_linear_kind(i);
+        bool may_be_fp8 = !hy_kind_stays_real(kind) && find_kind(params, kind) >= 0;
+        bits |= may_be_fp8 ? 1u << i : 0;
+    }
     return bits;
 }
 
@@ -197,8 +200,8 @@ void hy_fp8_describe(const hy_params *params, const hy_fp8_use *use, char *out, 
     uint32_t all = linears_of(params);
     hy_text text = {0};
     int left = 0;
-    hy_text_addf(&text, "fp8 in %d of the %d matmuls of a block",
-                 matmuls_of(use->weights, use->grads), matmuls_of(all, could.grads));
+    hy_text_addf(&text, "fp8 in %d of the %d kinds of matmuls in blocks",
+                 matmuls_of(use->weights, use->grads), matmuls_of(all, could.grads & all));
     for (int i = 0; i < HY_LINEARS; i++) {
         uint32_t bit = 1u << i;
         bool weights = use->weights & bit, grads = use->grads & bit || !(could.grads & bit);

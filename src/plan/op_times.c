@@ -4,7 +4,9 @@
  * to move its bytes; every other op takes the time of its bytes. The shares come from op-by-op
  * times of GPT-2 124M and Qwen2.5-1.5B on an H200 (docs/performance.md), where a large matmul
  * runs at 800 TFLOP/s: matmuls at 660 to 690, attention over 1024 tokens at 230 forward and 130
- * backward, and in total 558,000 and 56,300 tokens/s. */
+ * backward, and in total 558,000 and 56,300 tokens/s. The gated delta rule, with 8 x 2048 tokens
+ * and 16 heads of 128 in bf16, takes 0.252 ms forward and 0.728 ms backward there
+ * (bench/gpu_delta.c): 119 and 118 TFLOP/s by the operations that hy_op_flops counts. */
 #include "kernels/card_list.h"
 #include "kernels/ops.h"
 #include "model/bind.h"
@@ -14,6 +16,8 @@
 #define FP8_SPEED 1.75            /* speed of fp8 matmuls compared with bf16, on the same card */
 #define ATTENTION_EFFICIENCY 0.50 /* with long sequences */
 #define ATTENTION_BWD_EFFICIENCY 0.29
+#define DELTA_EFFICIENCY 0.149
+#define DELTA_BWD_EFFICIENCY 0.147
 #define ATTENTION_HALF_SEQ 750 /* tokens at which the rate halves: tiles at the diagonal */
 #define CPU_ATTENTION 0.35     /* measured with nano, tiny-gpt2 and GPT-2 124M, 256 tokens */
 #define CPU_ATTENTION_BWD 0.46
@@ -31,13 +35,15 @@ hy_plan_speed hy_plan_speed_of(const hy_backend *b, const hy_rates *rates) {
     const hy_card *card = hy_card_find(b->facts.name);
     int32_t multiprocessors = card ? card->multiprocessors : MULTIPROCESSORS;
     bool is_gpu = b->facts.is_gpu;
-    return (hy_plan_speed){.rates = *rates,
-                           .fp8 = is_gpu ? FP8_SPEED : 1,
-                           .attention = {is_gpu ? ATTENTION_EFFICIENCY : CPU_ATTENTION,
-                                         is_gpu ? ATTENTION_BWD_EFFICIENCY : CPU_ATTENTION_BWD},
-                           .half_seq = is_gpu ? ATTENTION_HALF_SEQ : 0,
-                           .few_tiles = is_gpu ? FEW_TILES * multiprocessors : 0,
-                           .op_seconds = is_gpu ? GPU_OP_SECONDS : CPU_OP_SECONDS};
+    return (hy_plan_speed){
+        .rates = *rates,
+        .fp8 = is_gpu ? FP8_SPEED : 1,
+        .attention = {is_gpu ? ATTENTION_EFFICIENCY : CPU_ATTENTION,
+                      is_gpu ? ATTENTION_BWD_EFFICIENCY : CPU_ATTENTION_BWD},
+        .delta = {is_gpu ? DELTA_EFFICIENCY : 0, is_gpu ? DELTA_BWD_EFFICIENCY : 0},
+        .half_seq = is_gpu ? ATTENTION_HALF_SEQ : 0,
+        .few_tiles = is_gpu ? FEW_TILES * multiprocessors : 0,
+        .op_seconds = is_gpu ? GPU_OP_SECONDS : CPU_OP_SECONDS};
 }
 
 static double all_bytes(const hy_op_call *call) {
@@ -66,6 +72,8 @@ static double share_of(const hy_op_call *call, const hy_plan_speed *speed) {
     }
     bool is_of_experts = call->kind == HY_OP_GROUPED_MATMUL || call->kind == HY_OP_GROUPED_GRAD;
     if (is_of_experts) return MATMUL_EFFICIENCY;
+    if (call->kind == HY_OP_DELTA) return speed->delta[0];
+    if (call->kind == HY_OP_DELTA_BWD) return speed->delta[1];
     bool is_forward = call->kind == HY_OP_ATTENTION;
     if (!is_forward && call->kind != HY_OP_ATTENTION_BWD) return 0;
     double seq = call->attr.heads.seq;

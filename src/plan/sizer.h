@@ -33,6 +33,8 @@ typedef struct hy_plan_speed {
     /* attention, forward and backward: share of the rate of matmuls; it halves at half_seq
      * tokens */
     double attention[2], half_seq;
+    double
+        delta[2]; /* the gated delta rule, forward and backward: such a share; 0: none is known */
     double few_tiles;  /* size of a matmul's result, in tiles, at which its rate halves */
     double op_seconds; /* seconds of an empty op */
     hy_backend *clock; /* measures ops; NULL: times follow from the rates */

@@ -68,7 +68,10 @@ every_file_of_the_tree_is_there() {
     while read -r page path; do
         case $path in
         *'*'* | *[A-Z][A-Z]* | build/*/) continue ;; # a pattern, or a name to be put in
-        build/bench/*) path=bench/${path##*/}.c ;;
+        build/bench/*)
+            path=bench/${path##*/}
+            [ -e "$root/$path.cu" ] && path+=.cu || path+=.c
+            ;;
         build/examples/*) path=examples/${path##*/}.c ;;
         build/bin/*) path=src/cli/$(tr - _ <<< "${path##*/}").c ;;
         build/*) continue ;;
@@ -88,7 +91,7 @@ foreign() { # flags, names
 # All words of the source, once.
 source_words() {
     cat "$root"/include/*.h "$root"/src/*/*.[ch] "$root"/src/*/*/*.[ch] "$root"/src/*/*/*.cu* \
-        "$root"/examples/*.c "$root"/bench/*.[ch] "$root"/bench/*.sh "$root"/bench/*.py "$root"/bench/*/*.[ch] \
+        "$root"/examples/*.c "$root"/bench/*.[ch] "$root"/bench/*.cu "$root"/bench/*.sh "$root"/bench/*.py "$root"/bench/*/*.[ch] \
         "$root"/python/*/*.py "$root"/configs/*.cfg "$root"/tests/*.[ch] "$root"/tests/run.sh "$root"/Makefile \
         "$root"/make/*.mk 2> /dev/null | tr -cs 'A-Za-z0-9_' '\n' | sort -u
 }

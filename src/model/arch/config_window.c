@@ -160,7 +160,7 @@ hy_status hy_config_read_interval(hy_config_reader *r, const hy_config_field *f)
     HY_TRY(hy_config_size(r, f->key, f->fallback, &interval));
     HY_FAIL_IF(!hy_shape_set_interval(r->shape, interval), HY_ERR_INPUT,
                "%s: \"%s\" is %d; supported: up to %d", r->name, f->key, interval,
-               HY_SLIDING_LAYERS_MAX - 2);
+               HY_INTERVAL_MAX);
     return HY_OK;
 }
 

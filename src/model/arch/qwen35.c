@@ -1,5 +1,6 @@
 /* qwen35.c: Qwen3.5 and Qwen3.6 without experts: linear attention in most layers, and gates of the
- * attention in the others. Norms are stored less 1, but for that of linear attention. See arch.h. */
+ * attention in the others. Norms are stored less 1, but for that of linear attention. See
+ * arch.h. */
 #include "model/arch/arch.h"
 
 static const hy_modules modules[HY_P_KIND_COUNT] = {
