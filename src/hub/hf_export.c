@@ -663,7 +663,7 @@ static hy_status write_config(const export_job *e, const hy_hf_tokens *tokens) {
     hy_text config = {0};
     hy_status status = make_config(e, tokens, &config);
     if (status == HY_OK && e->quant != HY_HF_PLAIN)
-        status = hy_bnb_put_config(e->quant, e->w->dtype, &config);
+        status = hy_bnb_put_config(&e->shape, e->quant, e->w->dtype, &config);
     return put_text(e, "config.json", status, &config);
 }
 
