@@ -1,5 +1,6 @@
 /* test_adapters.c: low-rank adapters of frozen matrices: their gradients follow from those of the
  * merged matrix by the chain rule, with any recomputation and any places. */
+#include "linear_shape.h"
 #include "sets_rig.h"
 
 #include "model/adapter.h"
@@ -495,6 +496,11 @@ START_TEST(what_is_trained_whole_is_whole_modules_without_adapters) {
     check_beside(&shape, "*.qkv.weight", "blocks.0.attn.qkv.bias is not");
     check_beside(&shape, "*.qkv.bias", "blocks.0.attn.qkv.weight is not");
     check_beside(&shape, "*.qkv.*", NULL);
+    shape = linear_shape();
+    must(hy_shape_complete(&shape));
+    check_beside(&shape, "*.linear.norm.weight,*.linear.conv.weight", NULL);
+    check_beside(&shape, "*.linear.a_log", "blocks.0.linear.a_log cannot be trained beside");
+    check_beside(&shape, "blocks.1.linear.dt_bias", "it is only a parameter of one; accepted: ");
 }
 END_TEST
 

@@ -131,7 +131,7 @@ static void run_losses(const char *model, const char *const *pairs, double losse
     int32_t tokens[3000];
     char data[300];
     hy_trainer *t;
-    for (int i = 0; i < 3000; i++) tokens[i] = i * i % 90;
+    for (int i = 0; i < 3000; i++) tokens[i] = i * i % 61;
     must(hy_path_join(data, sizeof data, folder, "data.bin"));
     must(hy_shard_write(data, tokens, 3000, 96, 2));
     hy_config *config = small_run(RUN, "none", pairs);
@@ -198,6 +198,46 @@ START_TEST(a_run_is_exported_with_the_rest_in_16_bits) {
     must(hy_export(run, &options, NULL));
     must(hy_hf_config_look(out, &config));
     ck_assert_int_eq(config.dtype, HY_F32);
+}
+END_TEST
+
+/* Is it a matrix of a Linear whose numbers are stored as they are? */
+static bool is_real_linear(const hy_hf_tensors *tensors, const hy_safetensors_entry *entry) {
+    return entry->ndim == 2 && !strstr(entry->name, "embed_tokens") &&
+           hy_has_ending(entry->name, ".weight") && !hy_bnb_is_coded(tensors, entry->name);
+}
+
+/* transformers quantises every Linear that the list does not name, also one whose numbers the file
+ * has; a list replaces its own choice of the head. */
+START_TEST(modules_that_stay_real_are_listed_for_transformers) {
+    static const char list[] = "lm_head in_proj_b in_proj_a ";
+    char path[400], words[200] = "", module[100];
+    double losses[3];
+    const char *word;
+    hy_json *json;
+    hy_export_options options = options_of(types[_i]);
+    hy_hf_tensors *tensors = exported(case_folder("families/qwen35-grouped"), &options);
+    must(hy_path_join(path, sizeof path, out, "config.json"));
+    must(hy_json_read_file(path, &json));
+    const hy_json_node *node = hy_json_get(hy_json_root(json), "quantization_config");
+    node = hy_json_first(hy_json_get(node, "llm_int8_skip_modules"));
+    for (; node && hy_json_as_string(node, &word, NULL); node = hy_json_next(node))
+        strcat(strcat(words, word), " ");
+    ck_assert_str_eq(words, list);
+    int real = 0;
+    for (size_t i = 0; i < hy_hf_tensors_count(tensors); i++) {
+        const hy_safetensors_entry *entry = hy_hf_tensors_at(tensors, i).entry;
+        if (!is_real_linear(tensors, entry)) continue;
+        const char *end = strrchr(entry->name, '.'), *begin = end;
+        while (begin[-1] != '.') begin--;
+        snprintf(module, sizeof module, "%.*s ", (int)(end - begin), begin);
+        ck_assert_msg(strstr(words, module) != NULL, "%s", entry->name);
+        real++;
+    }
+    ck_assert_int_eq(real, 4); /* b and a of two layers; the head is tied */
+    hy_json_free(json);
+    hy_hf_tensors_close(tensors);
+    run_losses(out, PAIRS("qlora", "true"), losses);
 }
 END_TEST
 
@@ -408,6 +448,7 @@ static Suite *bnb_export_suite(void) {
     tcase_add_loop_test(all, exports_have_the_bytes_of_bitsandbytes, 0, TYPES * CASES);
     tcase_add_loop_test(all, shards_hold_the_same_tensors, 0, TYPES);
     tcase_add_loop_test(all, adapters_train_beside_an_exported_folder, 0, TYPES);
+    tcase_add_loop_test(all, modules_that_stay_real_are_listed_for_transformers, 0, TYPES);
     tcase_add_test(all, an_int8_folder_is_exported_as_it_was);
     tcase_add_loop_test(all, a_run_is_exported_with_the_rest_in_16_bits, 0, TYPES);
     tcase_add_test(all, wrong_types_are_named);

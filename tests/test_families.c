@@ -192,6 +192,76 @@ START_TEST(without_the_parts_for_images_the_text_model_is_written) {
 }
 END_TEST
 
+/* A copy of a golden folder with one tensor more. */
+static void copy_with_tensor(const char *name, const char *folder, const char *tensor,
+                             hy_dtype dtype) {
+    static const float data[4] = {1, 2, 3, 4};
+    char path[700];
+    hy_hf_tensors *from;
+    hy_safetensors_writer *out;
+    hy_safetensors_entry entries[100];
+    size_t count;
+    must(hy_dir_make(folder));
+    must(hy_hf_copy_side_files(folder_of(name), folder, NULL));
+    snprintf(path, sizeof path, "%s/config.json", folder_of(name));
+    must(hy_hf_copy_file(path, folder, "config.json"));
+    must(hy_hf_tensors_open(folder_of(name), &from));
+    count = hy_hf_tensors_count(from);
+    ck_assert_uint_lt(count, 100);
+    for (size_t i = 0; i < count; i++) entries[i] = *hy_hf_tensors_at(from, i).entry;
+    entries[count] =
+        (hy_safetensors_entry){.name = tensor, .dtype = dtype, .ndim = 1, .shape = {4}};
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    must(hy_safetensors_create(path, entries, count + 1, NULL, &out));
+    for (size_t i = 0; i < count; i++) {
+        void *bytes = read_found(hy_hf_tensors_at(from, i));
+        must(hy_safetensors_put(out, bytes, entries[i].bytes));
+        free(bytes);
+    }
+    must(hy_safetensors_put(out, data, 4 * hy_dtype_size(dtype)));
+    must(hy_safetensors_finish(out, NULL, NULL));
+    hy_hf_tensors_close(from);
+}
+
+static void keep_warning(void *text, hy_message_level level, const char *message) {
+    if (level == HY_WARNING) snprintf(text, 600, "%s", message);
+}
+
+/* Tensors beside the text model stay in the folder, or a warning names the reason. */
+START_TEST(what_is_left_out_is_named_with_its_reason) {
+    static const struct {
+        const char *name, *tensor;
+        hy_dtype dtype;
+        const char *type, *reason; /* NULL: the tensor is kept */
+    } changes[] = {
+        {"qwen35-grouped", "mtp.norm.weight", HY_BF16, NULL, NULL},
+        {"qwen35-multimodal", "mtp.norm.weight", HY_BF16, NULL, NULL},
+        {"qwen35-grouped", "mtp.norm.weight", HY_BF16, "nf4",
+         " without mtp.norm.weight, because --type quantises it"},
+        {"qwen35-grouped", "mtp.norm.weight", HY_I32, NULL,
+         "tensor \"mtp.norm.weight\" is i32 and cannot be copied; accepted: fp32"},
+        {"qwen35-multimodal", "mtp.norm.weight", HY_BF16, "int8", "because --type quantises it"},
+        {"qwen35-multimodal", "model.visual.ids", HY_I32, NULL,
+         "tensor \"model.visual.ids\" is i32 and cannot be copied"},
+    };
+    char folder[256], in[300], out[300], warning[600] = "";
+    hy_observer observer = {.user = warning, .on_message = keep_warning};
+    hy_export_options options = {.out = out, .type = changes[_i].type};
+    const char *tensor = changes[_i].tensor, *reason = changes[_i].reason;
+    hy_hf_tensors *tensors;
+    snprintf(in, sizeof in, "%s/in", temp_folder(folder));
+    snprintf(out, sizeof out, "%s/out", folder);
+    copy_with_tensor(changes[_i].name, in, tensor, changes[_i].dtype);
+    must(hy_export(in, &options, &observer));
+    must(hy_hf_tensors_open(out, &tensors));
+    ck_assert_int_eq(hy_hf_tensors_find(tensors, tensor).entry != NULL, reason == NULL);
+    ck_assert_msg(strstr(warning, reason ? reason : "") && !warning[0] == !reason, "%s", warning);
+    hy_hf_tensors_close(tensors);
+    if (!reason) models_are_the_same(in, out);
+    remove_folder(folder);
+}
+END_TEST
+
 /* ---- published models ------------------------------------------------------------------------ */
 
 static void check_count(const char *name, long long parameters, const char *json) {
@@ -297,6 +367,7 @@ static Suite *families_suite(void) {
     tcase_add_loop_test(tc, greedy_tokens_are_those_of_transformers, 0, (int)case_count);
     tcase_add_loop_test(tc, what_is_written_is_what_was_read, 0, (int)case_count);
     tcase_add_test(tc, without_the_parts_for_images_the_text_model_is_written);
+    tcase_add_loop_test(tc, what_is_left_out_is_named_with_its_reason, 0, 6);
     tcase_add_test(tc, fields_left_out_have_the_defaults_of_transformers);
     tcase_add_test(tc, published_configs_have_the_published_number_of_parameters);
     tcase_add_loop_test(tc, a_pattern_of_windows_is_not_exported_where_transformers_has_none, 0, 3);

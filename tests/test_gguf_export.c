@@ -9,6 +9,7 @@
 #include "hub/gguf_export.h"
 #include "hub/gguf_names.h"
 #include "hybrid.h"
+#include "linear_shape.h"
 
 static char folder[256], path[300];
 
@@ -212,6 +213,47 @@ START_TEST(value_heads_of_linear_attention_are_in_tiles) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     hy_gguf_close(file);
     close_hf(&rig);
+}
+END_TEST
+
+/* Ours are the logarithms of the rates' sizes. */
+START_TEST(a_rate_that_is_not_negative_is_refused_with_its_tensor) {
+    static const float wrong[] = {0.5f, 0, NAN, -INFINITY};
+    static const char *const messages[] = {"holds 0.5; accepted: finite numbers below 0",
+                                           "holds 0;", "holds nan", "holds -inf"};
+    hf_rig rig = {0};
+    uint64_t offset;
+    hy_gguf *file = exported(family_folder("qwen35-square"), "f32");
+    (void)hy_gguf_place(file, hy_gguf_find(file, "blk.0.ssm_a"), &offset);
+    hy_gguf_close(file);
+    FILE *raw = fopen(path, "r+b");
+    ck_assert(raw && fseek(raw, (long)offset + 2 * (long)sizeof *wrong, SEEK_SET) == 0);
+    ck_assert_uint_eq(fwrite(&wrong[_i], sizeof *wrong, 1, raw), 1);
+    fclose(raw);
+    must(hy_model_files_shape(HY_FILES_GGUF, path, &rig.shape));
+    hy_batch_options batch = {.batch = 1, .seq = 4, .chunks = 1, .dtype = HY_F32};
+    rig_open(&rig.m, &rig.shape, &batch, 1);
+    must_fail(hy_hf_load_weights(path, rig.m.model, &rig.m.weights, rig.m.stream, NULL),
+              HY_ERR_INPUT, messages[_i]);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "tensor \"blk.0.ssm_a\""));
+    close_hf(&rig);
+}
+END_TEST
+
+/* They are not checked, and the sanitizers look on. */
+START_TEST(sizes_of_linear_attention_count_only_with_its_layers) {
+    hy_shape shape = linear_shape();
+    hy_params params;
+    hy_hf_name *names;
+    int32_t count;
+    shape.more.linear = (hy_linear_options){
+        .key_heads = 1 << 20, .heads = 1 << 21, .key_dim = 1 << 20, .value_dim = 1 << 20};
+    must(hy_shape_complete(&shape));
+    must(hy_params_init(&params, &shape));
+    must(hy_gguf_list_names(&shape, &params, &names, &count));
+    for (int32_t i = 0; i < count; i++) ck_assert_int_eq(names[i].tiles.groups, 0);
+    free(names);
+    hy_params_fini(&params);
 }
 END_TEST
 
@@ -500,6 +542,8 @@ static Suite *suite(void) {
     tcase_add_test(t, one_thread_encodes_if_the_setting_is_one);
     tcase_add_test(t, llamas_rows_of_q_and_k_are_paired);
     tcase_add_test(t, value_heads_of_linear_attention_are_in_tiles);
+    tcase_add_loop_test(t, a_rate_that_is_not_negative_is_refused_with_its_tensor, 0, 4);
+    tcase_add_test(t, sizes_of_linear_attention_count_only_with_its_layers);
     tcase_add_test(t, gemmas_norms_are_stored_with_one_added);
     tcase_add_test(t, scaled_rope_is_a_tensor);
     tcase_add_test(t, a_head_that_llama_cpp_needs_is_written_although_it_is_tied);

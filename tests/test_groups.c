@@ -1,5 +1,6 @@
 /* test_groups.c: groups of parameters by patterns: the syntax, their effect on a step, plans,
  * checkpoints, and custom models. */
+#include "linear_shape.h"
 #include "own_rig.h"
 #include "run_facts.h"
 #include "small_run.h"
@@ -248,6 +249,53 @@ START_TEST(types_that_a_matrix_cannot_have_are_refused_by_its_name) {
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         hy_params params = small_params();
         must_fail(hy_groups_apply(wrong[i][0], &params), HY_ERR_INPUT, wrong[i][1]);
+        hy_params_fini(&params);
+    }
+}
+END_TEST
+
+static hy_params linear_params(void) {
+    hy_shape shape = linear_shape();
+    hy_params params;
+    shape.width = shape.mlp_width = 64;
+    shape.head_size = 16;
+    shape.more.linear = (hy_linear_options){
+        .key_heads = 2, .heads = 4, .key_dim = 16, .value_dim = 16, .taps = 3, .layers = "llf"};
+    must(hy_shape_complete(&shape));
+    must(hy_params_init(&params, &shape));
+    return params;
+}
+
+START_TEST(linear_attention_keeps_b_a_and_conv_whatever_a_group_of_blocks_says) {
+    static const char *const wrong[][2] = {
+        {"blocks.*.linear.ba.weight: frozen, frozen_dtype nf4",
+         "group 1: frozen_dtype is not possible for blocks.0.linear.ba.weight, which is neither "
+         "quantised nor in fp8; accepted: frozen_dtype auto, and names of other matrices"},
+        {"*: decay 0; blocks.1.linear.conv.*: frozen, frozen_dtype int8",
+         "group 2: frozen_dtype is not possible for blocks.1.linear.conv.weight"},
+        {"blocks.*.linear.ba.*, *.conv.weight: precision fp8",
+         "group 1: precision fp8 is not possible for blocks.0.linear.ba.weight"},
+    };
+    static const char *const right[] = {
+        "blocks.*: frozen, frozen_dtype nf4", "blocks.*: frozen, frozen_dtype int8",
+        "blocks.*: precision fp8", "blocks.*.linear.ba.weight: frozen, frozen_dtype auto",
+        "blocks.*.linear.conv.weight: precision bf16"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        hy_params params = linear_params();
+        must_fail(hy_groups_apply(wrong[i][0], &params), HY_ERR_INPUT, wrong[i][1]);
+        hy_params_fini(&params);
+    }
+    for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
+        hy_params params = linear_params();
+        must(hy_groups_apply(right[i], &params));
+        int32_t qkv = hy_params_find(&params, 1, HY_P_LINEAR_QKV);
+        hy_dtype expected = i == 0 ? HY_NF4 : i == 1 ? HY_I8 : HY_BF16;
+        ck_assert_int_eq(hy_params_stored(&params, qkv, HY_BF16), expected);
+        for (int32_t p = 0; p < params.count; p++) {
+            if (!hy_kind_stays_real(params.list[p].kind)) continue;
+            ck_assert_int_eq(hy_params_stored(&params, p, HY_BF16), HY_BF16);
+            ck_assert(hy_param_in_16_bits(&params.list[p]));
+        }
         hy_params_fini(&params);
     }
 }
@@ -728,6 +776,7 @@ static Suite *groups_suite(void) {
     tcase_add_test(tests, numbers_may_be_ranges);
     tcase_add_test(tests, places_are_for_whole_layers);
     tcase_add_test(tests, types_that_a_matrix_cannot_have_are_refused_by_its_name);
+    tcase_add_test(tests, linear_attention_keeps_b_a_and_conv_whatever_a_group_of_blocks_says);
     tcase_add_test(tests, a_rate_of_zero_moves_nothing);
     tcase_add_test(tests, rate_and_decay_of_a_group_are_those_of_a_run_that_has_them);
     tcase_add_test(tests, an_optimizer_of_a_group_makes_its_step);

@@ -792,6 +792,36 @@ START_TEST(the_head_of_gpt_neox_is_read_under_both_names) {
 }
 END_TEST
 
+/* Its base was the class for text and images, which has the text model one level deeper. */
+START_TEST(an_adapter_of_the_multimodal_class_is_read) {
+    static const char own[] = "base_model.model.model.", deeper[] = "language_model.";
+    char *data, *to;
+    size_t size;
+    uint64_t header, padded;
+    copy_whole("qwen35", HY_PEFT_CONFIG);
+    read_part("qwen35", HY_PEFT_TENSORS, &data, &size);
+    memcpy(&header, data, sizeof header);
+    char *begin = data + sizeof header, *end = begin + header, *out = calloc(3, size);
+    ck_assert_ptr_nonnull(out);
+    to = out + sizeof header;
+    for (const char *at = begin, *next; at < end; at = next) {
+        const char *name = memmem(at, (size_t)(end - at), own, strlen(own));
+        next = name ? name + strlen(own) : end;
+        memcpy(to, at, (size_t)(next - at));
+        to += next - at;
+        if (name) to = stpcpy(to, deeper);
+    }
+    while ((to - out) % 8) *to++ = ' ';
+    padded = (uint64_t)(to - out) - sizeof header;
+    memcpy(out, &padded, sizeof padded);
+    memcpy(to, end, size - sizeof header - header);
+    put_file(spoilt, HY_PEFT_TENSORS, out, (size_t)(to - out) + size - sizeof header - header);
+    must(load_spoilt("../families/qwen35-grouped"));
+    free(out);
+    free(data);
+}
+END_TEST
+
 START_TEST(an_adapter_of_another_model_is_refused) {
     copy_whole("gpt2", HY_PEFT_CONFIG);
     copy_whole("gpt2", HY_PEFT_TENSORS);
@@ -848,6 +878,7 @@ static Suite *peft_suite(void) {
     tcase_add_loop_test(wrong, a_value_that_is_not_a_number_is_reported_with_its_tensor, 0, 3);
     tcase_add_test(wrong, a_table_for_two_is_there_twice_and_the_same);
     tcase_add_test(wrong, the_head_of_gpt_neox_is_read_under_both_names);
+    tcase_add_test(wrong, an_adapter_of_the_multimodal_class_is_read);
     tcase_add_test(wrong, an_adapter_of_another_model_is_refused);
     tcase_add_test(wrong, incomplete_files_are_reported_with_their_path);
     suite_add_tcase(suite, same);

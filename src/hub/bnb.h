@@ -113,4 +113,5 @@ hy_status hy_bnb_put(hy_bnb_writing *writing, int64_t first, int64_t count, floa
 hy_status hy_bnb_finish(const hy_bnb_writing *writing, hy_safetensors_writer *out);
 
 /* Adds quantization_config to the text of a config.json. */
-hy_status hy_bnb_put_config(hy_hf_quant quant, hy_dtype dtype, hy_text *config);
+hy_status hy_bnb_put_config(const hy_shape *shape, hy_hf_quant quant, hy_dtype dtype,
+                            hy_text *config);

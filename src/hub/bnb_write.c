@@ -188,8 +188,23 @@ hy_status hy_bnb_finish(const hy_bnb_writing *w, hy_safetensors_writer *out) {
 /* ---- config.json ----------------------------------------------------------------------------- */
 
 /* The head stays as it is: without llm_int8_skip_modules, transformers finds it by itself, under
- * the name that it has in that version. */
-static hy_status make_config(hy_hf_quant quant, hy_dtype dtype, hy_text *out) {
+ * the name that it has in that version. A list replaces that, so it names the head too. */
+static void put_skipped(const hy_shape *shape, hy_json_writer *w) {
+    const hy_modules *modules = hy_shape_family(shape)->modules;
+    const char *const *rates = modules[HY_P_LINEAR_BA].part;
+    if (!shape->more.linear.layers[0]) {
+        hy_json_put_null(w, "llm_int8_skip_modules");
+        return;
+    }
+    hy_json_open_array(w, "llm_int8_skip_modules");
+    hy_json_put_string(w, NULL, hy_module_last_name(modules[HY_P_HEAD].part[0]));
+    for (int i = 0; i < HY_MODULE_PARTS && rates[i]; i++)
+        hy_json_put_string(w, NULL, hy_module_last_name(rates[i]));
+    hy_json_close_array(w);
+}
+
+static hy_status make_config(const hy_shape *shape, hy_hf_quant quant, hy_dtype dtype,
+                             hy_text *out) {
     hy_json_writer w;
     bool is_8bit = quant == HY_HF_INT8;
     hy_json_begin(&w, out, true);
@@ -206,16 +221,17 @@ static hy_status make_config(hy_hf_quant quant, hy_dtype dtype, hy_text *out) {
         hy_json_put_string(&w, "bnb_4bit_compute_dtype", hy_hf_dtype_word(dtype));
         hy_json_put_string(&w, "bnb_4bit_quant_storage", "uint8");
     }
-    hy_json_put_null(&w, "llm_int8_skip_modules");
+    put_skipped(shape, &w);
     hy_json_close_object(&w);
     hy_json_close_object(&w);
     return hy_text_status(out);
 }
 
-hy_status hy_bnb_put_config(hy_hf_quant quant, hy_dtype dtype, hy_text *config) {
+hy_status hy_bnb_put_config(const hy_shape *shape, hy_hf_quant quant, hy_dtype dtype,
+                            hy_text *config) {
     hy_text more = {0}, both = {0};
     hy_json *old = NULL, *new = NULL;
-    hy_status status = make_config(quant, dtype, &more);
+    hy_status status = make_config(shape, quant, dtype, &more);
     if (status == HY_OK) status = hy_json_parse(config->data, config->size, "config.json", &old);
     if (status == HY_OK) status = hy_json_parse(more.data, more.size, "config.json", &new);
     if (status == HY_OK) status = hy_hf_json_merge(hy_json_root(old), hy_json_root(new), &both);

@@ -61,11 +61,11 @@ static hy_status add_part(const char *path, const hy_model *model, const hy_hf_n
                              .is_decoded = true,
                              .blocks = t->type,
                              .surplus = hy_gguf_surplus(&model->shape, name, kind),
-                             .is_rate = kind == HY_P_A_LOG,
+                             .rate = kind == HY_P_A_LOG ? t->name : NULL,
                              .tiles = name->tiles};
     if (name->tiles.are_columns) part->order = HY_PART_TILED;
     for (size_t i = 0; i < sizeof real_types / sizeof real_types[0]; i++) {
-        bool is_other = part->surplus != 0 || part->is_rate;
+        bool is_other = part->surplus != 0 || part->rate;
         if (t->type != real_types[i].type || is_other) continue;
         part->dtype = real_types[i].dtype;
         part->is_decoded = false;

@@ -291,7 +291,7 @@ hy_status hy_gguf_list_names(const hy_shape *s, const hy_params *params, hy_hf_n
         if (is_paired) name->head_size = s->head_size;
     }
     const hy_linear_options *l = &s->more.linear;
-    for (int32_t i = 0; i < *count && l->key_heads > 0 && l->heads > l->key_heads; i++)
+    for (int32_t i = 0; i < *count && l->layers[0] && l->heads > l->key_heads; i++)
         (*out)[i].tiles = tiles_of(s, params->list[(*out)[i].param].kind);
     if (table < 0 || !family.gguf.needs_head) return HY_OK;
     /* the list has room for three names per parameter, and an embedding has one */

@@ -41,7 +41,7 @@ typedef struct export_job {
     char partial[HY_HF_PATH_MAX], old[HY_HF_PATH_MAX];
     hy_shape shape;    /* with the architecture used in the folder */
     hy_hf_quant quant; /* of the matrices in blocks */
-    hy_hf_rest rest;   /* what a model of text and images has beside the text model */
+    hy_hf_rest rest;   /* what the source has beside the text model */
     hy_hf_name *names;
     hy_bnb_tensors *tensors; /* of each name, then the rest */
     int32_t named, count;    /* names; tensors of both */
@@ -84,23 +84,36 @@ static hy_status says_the_same(const export_job *e, hy_hf_config *source, bool *
     return status;
 }
 
+/* Why the tensors beside the text model cannot stay, whatever they are; NULL: they can. */
+static const char *why_changed(const export_job *e, const hy_hf_config *source, bool is_same) {
+    const hy_hf_writing *w = e->w;
+    return e->quant != HY_HF_PLAIN           ? "--type quantises it"
+           : source->quant != HY_HF_PLAIN    ? "its source is quantised"
+           : w->tokenizer && w->tokenizer[0] ? "it has another tokenizer"
+           : !is_same                        ? "its shape has changed"
+                                             : NULL;
+}
+
 /* A model of text and images stays one if nothing but its numbers changed and its other tensors are
- * there; otherwise the text model is written. */
+ * there; otherwise the text model is written. A text model keeps its other tensors likewise. */
 static hy_status find_rest(export_job *e, hy_hf_config *source) {
     const hy_hf_writing *w = e->w;
     const char *folder = w->weights && w->weights[0] ? w->weights : w->source;
-    bool is_same, has_other_tokens = w->tokenizer && w->tokenizer[0];
-    bool may_stay = source->has_images && !w->is_adapter && !has_other_tokens &&
-                    e->quant == HY_HF_PLAIN && source->quant == HY_HF_PLAIN;
-    if (!may_stay) return HY_OK;
+    char left_out[HY_HF_NAME_MAX + 32] = "";
+    bool is_same;
     HY_TRY(says_the_same(e, source, &is_same));
-    if (is_same && hy_hf_rest_open(folder, hy_family_of(e->shape.arch), &e->rest) == HY_OK &&
-        e->rest.count > 0) {
-        return HY_OK;
-    }
-    hy_say_to(w->observer, HY_WARNING, "%s: only the text model is written, because %s", w->folder,
-              is_same ? "the folder with the parts for images is not there"
-                      : "its shape has changed");
+    const char *why = why_changed(e, source, is_same);
+    hy_status status = hy_hf_rest_open(folder, hy_family_of(e->shape.arch), &e->rest);
+    if (status == HY_ERR_MEMORY) return status;
+    if (status == HY_OK && !why && e->rest.count > 0) return HY_OK;
+    if (e->rest.count > 0)
+        snprintf(left_out, sizeof left_out, " without %s%s,", e->rest.list[0].entry->name,
+                 e->rest.count > 1 ? " and others" : "");
+    if (!why) why = status == HY_OK ? "the folder has no parts for images" : hy_error_message();
+    if (source->has_images || e->rest.is_any)
+        hy_say_to(w->observer, HY_WARNING, "%s: only the text model is written,%s because %s",
+                  w->folder, left_out, why);
+    hy_hf_rest_close(&e->rest);
     return HY_OK;
 }
 
@@ -108,7 +121,7 @@ static hy_status find_rest(export_job *e, hy_hf_config *source) {
  * model: a setting may have added a window. */
 static hy_status choose_names(export_job *e) {
     const char *prefix = e->w->prefix;
-    hy_hf_config config;
+    hy_hf_config config = {0};
     hy_hf_tensors *tensors;
     hy_arch wanted = e->shape.arch;
     if (has_source(e)) {
@@ -131,7 +144,8 @@ static hy_status choose_names(export_job *e) {
         return hy_peft_list_names(&e->shape, e->w->params, &e->names, &e->named);
     }
     if (has_source(e)) HY_TRY(find_rest(e, &config));
-    if (!prefix || prefix[0]) prefix = e->rest.tensors ? e->rest.prefix : family->prefix;
+    if (!prefix || prefix[0])
+        prefix = e->rest.tensors && config.has_images ? e->rest.prefix : family->prefix;
     return hy_hf_list_names(family, prefix, &e->shape, e->w->params, &e->names, &e->named);
 }
 
@@ -663,7 +677,7 @@ static hy_status write_config(const export_job *e, const hy_hf_tokens *tokens) {
     hy_text config = {0};
     hy_status status = make_config(e, tokens, &config);
     if (status == HY_OK && e->quant != HY_HF_PLAIN)
-        status = hy_bnb_put_config(e->quant, e->w->dtype, &config);
+        status = hy_bnb_put_config(&e->shape, e->quant, e->w->dtype, &config);
     return put_text(e, "config.json", status, &config);
 }
 

@@ -34,8 +34,8 @@ typedef struct hy_weight_part {
     bool is_decoded;   /* its bytes are blocks of a GGUF file */
     hy_block_type blocks;
     hy_hf_tiles tiles;
-    bool is_rate;  /* the file has -exp of our numbers */
-    float surplus; /* subtracted from decoded numbers: llama.cpp adds 1 to norms of Gemma */
+    const char *rate; /* the name of a tensor that has -exp of our numbers; else NULL */
+    float surplus;    /* subtracted from decoded numbers: llama.cpp adds 1 to norms of Gemma */
     const hy_reader *reader;    /* its file */
     uint64_t offset;            /* where its bytes begin in the file */
     const hy_bnb_matrix *coded; /* for an HY_NF4 or HY_I8 part; else NULL */

@@ -91,13 +91,23 @@ hy_status hy_hf_list_names(const hy_family *family, const char *prefix, const hy
     return HY_OK;
 }
 
-bool hy_hf_is_ignored(const hy_shape *shape, const char *name) {
-    for (const char *const *end = hy_shape_family(shape)->ignored; *end; end++) {
-        size_t length = strlen(*end);
-        bool is_beginning = (*end)[length - 1] == '.';
-        if (is_beginning ? !strncmp(name, *end, length) : hy_has_ending(name, *end)) return true;
+/* The family's beginnings end in a dot; the others are endings. */
+static bool is_beginning(const char *word) { return word[strlen(word) - 1] == '.'; }
+
+bool hy_hf_is_apart(const hy_family *family, const char *name) {
+    for (const char *const *word = family->ignored; *word; word++) {
+        if (is_beginning(*word) && !strncmp(name, *word, strlen(*word))) return true;
     }
+    return false;
+}
+
+bool hy_hf_is_ignored(const hy_shape *shape, const char *name) {
+    const hy_family *family = hy_shape_family(shape);
     char head[HY_HF_NAME_MAX];
-    hy_hf_head_name(hy_shape_family(shape), "", head);
+    if (hy_hf_is_apart(family, name)) return true;
+    for (const char *const *word = family->ignored; *word; word++) {
+        if (!is_beginning(*word) && hy_has_ending(name, *word)) return true;
+    }
+    hy_hf_head_name(family, "", head);
     return shape->has_tied_head && hy_has_ending(name, head);
 }

@@ -53,3 +53,5 @@ void hy_hf_head_name(const hy_family *family, const char *prefix, char out[HY_HF
 /* Tensors that some files contain although the model does not use them: masks, frequencies, the
  * copy of a tied head. */
 bool hy_hf_is_ignored(const hy_shape *shape, const char *name);
+/* Of these, the tensors of another part of the model, which its files keep: mtp. */
+bool hy_hf_is_apart(const hy_family *family, const char *name);

@@ -1,4 +1,5 @@
-/* hf_rest.h: the tensors that a folder of a model of text and images has beside the text model.
+/* hf_rest.h: the tensors that a folder has beside the text model: the parts for images of a model
+ * of text and images, and those that predict more tokens (mtp).
  *
  * An export copies them unchanged, so that the folder keeps its class. */
 #pragma once
@@ -11,9 +12,12 @@ typedef struct hy_hf_rest {
     hy_hf_found *list;
     int32_t count;
     const char *prefix; /* of the text model's tensors */
+    bool is_any;        /* there are some, even if they cannot be copied */
 } hy_hf_rest;
 
-/* Lists them. Leaves `out` empty if the folder has none, or one that cannot be copied. */
+/* Lists them. In a folder of a text model, they are those whose names begin as the family says.
+ * Leaves `out` empty if the folder has none. HY_ERR_INPUT names a tensor that cannot be copied, and
+ * says why. */
 hy_status hy_hf_rest_open(const char *folder, const hy_family *family, hy_hf_rest *out);
 void hy_hf_rest_close(hy_hf_rest *rest);
 /* The number of elements of a tensor. */

@@ -108,21 +108,35 @@ static const char *swap(hy_part_room *room) {
     return made;
 }
 
-static const char *decode(const hy_weight_part *p, const char *blocks, int64_t rows,
-                          hy_part_room *room) {
-    float *numbers = (float *)(void *)room->made;
-    hy_blocks_decode(p->blocks, blocks, rows * p->cols, numbers);
-    for (int64_t i = 0; i < rows * p->cols && p->surplus != 0; i++) numbers[i] -= p->surplus;
-    for (int64_t i = 0; i < rows * p->cols && p->is_rate; i++)
+/* Rates of a decay are negative: A_log is the logarithm of their size. */
+static hy_status to_logarithms(const hy_weight_part *p, int64_t count, float *numbers) {
+    for (int64_t i = 0; i < count; i++) {
+        bool is_rate = numbers[i] < 0 && isfinite(numbers[i]);
+        HY_FAIL_IF(!is_rate, HY_ERR_INPUT,
+                   "tensor \"%s\" holds %g; accepted: finite numbers below 0", p->rate,
+                   (double)numbers[i]);
         numbers[i] = (float)log(-(double)numbers[i]);
-    return swap(room);
+    }
+    return HY_OK;
+}
+
+static hy_status decode(const hy_weight_part *p, const char *blocks, int64_t rows,
+                        hy_part_room *room, const char **data) {
+    float *numbers = (float *)(void *)room->made;
+    int64_t count = rows * p->cols;
+    hy_blocks_decode(p->blocks, blocks, count, numbers);
+    for (int64_t i = 0; i < count && p->surplus != 0; i++) numbers[i] -= p->surplus;
+    if (p->rate) HY_TRY(to_logarithms(p, count, numbers));
+    *data = swap(room);
+    return HY_OK;
 }
 
 hy_status hy_part_fetch(const hy_weight_part *p, int64_t first, int64_t rows, hy_part_room *room,
                         char *place, const char **data) {
     char *read;
     HY_TRY(read_bytes(p, first, rows, room->raw, p->is_decoded ? NULL : place, &read));
-    *data = p->is_decoded ? decode(p, read, rows, room) : read;
+    *data = read;
+    if (p->is_decoded) HY_TRY(decode(p, read, rows, room, data));
     if (p->order == HY_PART_PLAIN) return HY_OK;
     if (p->order == HY_PART_TRANSPOSED) {
         hy_transpose(*data, rows, p->cols, hy_dtype_size(p->dtype), room->made);

@@ -180,6 +180,19 @@ void hy_peft_use_old_head(const hy_family *family, hy_peft_file *file) {
     }
 }
 
+void hy_peft_use_text_prefix(const hy_family *family, hy_peft_file *file) {
+    char own[HY_HF_NAME_MAX], text[2 * HY_HF_NAME_MAX];
+    size_t length = (size_t)snprintf(own, sizeof own, PREFIX "%s", family->prefix);
+    for (int32_t i = 0; i < file->count; i++) {
+        char *name = file->names[i].name;
+        if (strncmp(name, own, length) != 0) continue; /* the head is outside */
+        snprintf(text, sizeof text, PREFIX HY_HF_TEXT_PREFIX "%s", name + length);
+        if (hy_safetensors_find(file->tensors, name) || !hy_safetensors_find(file->tensors, text))
+            return;
+        snprintf(name, HY_HF_NAME_MAX, "%.*s", HY_HF_NAME_MAX - 1, text);
+    }
+}
+
 hy_status hy_peft_list_names(const hy_shape *shape, const hy_params *params, hy_hf_name **out,
                              int32_t *count) {
     const hy_family *family = hy_shape_family(shape);

@@ -53,3 +53,6 @@ hy_status hy_peft_list_names(const hy_shape *shape, const hy_params *params, hy_
 /* If the file has the head under its name in the model's files (embed_out of GPT-NeoX, whose class
  * in transformers 4 uses it too), its name in the list becomes that one. */
 void hy_peft_use_old_head(const hy_family *family, hy_peft_file *file);
+/* If the base of the file was the class for text and images, the list gets the names that the text
+ * model's modules have in it. */
+void hy_peft_use_text_prefix(const hy_family *family, hy_peft_file *file);

@@ -94,6 +94,7 @@ hy_status hy_peft_open(const char *folder, const hy_model *model, hy_peft_file *
     HY_TRY(hy_safetensors_open(path, &out->tensors));
     hy_status status = hy_peft_list_names(&model->shape, &model->params, &out->names, &out->count);
     if (status == HY_OK) hy_peft_use_old_head(hy_shape_family(&model->shape), out);
+    if (status == HY_OK) hy_peft_use_text_prefix(hy_shape_family(&model->shape), out);
     if (status == HY_OK) status = check_all(path, out->tensors, out->names, out->count);
     if (status == HY_OK) status = check_tables(path, out->tensors, out->names, out->count);
     if (status != HY_OK) hy_peft_close(out);

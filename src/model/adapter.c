@@ -214,6 +214,11 @@ static const hy_param *at(const hy_params *params, int32_t unit, hy_param_kind k
 /* Names in a list are patterns, so they may match more than intended. */
 static hy_status check_param(const hy_params *params, const hy_param *param) {
     hy_param_kind kind = hy_param_weight_of(param->kind), bias = (hy_param_kind)(kind + 1);
+    HY_FAIL_IF(param->kind == HY_P_A_LOG || param->kind == HY_P_DT_BIAS, HY_ERR_INPUT,
+               "%s cannot be trained beside adapters: PEFT files store whole modules, and it is "
+               "only a parameter of one; accepted: embed, head, norms (norm, *.norm1.*, "
+               "*.norm2.*) and modules that are not in lora_targets",
+               param->name);
     bool has_adapter = hy_linear_bit(kind) && at(params, param->unit, hy_adapter_kind(kind));
     HY_FAIL_IF(has_adapter, HY_ERR_INPUT,
                "%s already has an adapter, and PEFT files store a module either whole or with an "

@@ -12,8 +12,9 @@ typedef enum hy_param_set { HY_SET_ALL, HY_SET_TRAINABLE, HY_SET_FROZEN } hy_par
  * quantised. */
 static inline hy_dtype hy_params_codes(const hy_params *params, int32_t index) {
     const hy_param *p = &params->list[index];
+    if (hy_kind_stays_real(p->kind)) return HY_F32;
     if (p->own.frozen) return (hy_dtype)(p->own.frozen - 1);
-    return p->stays_real || hy_kind_stays_real(p->kind) ? HY_F32 : params->frozen_codes;
+    return p->stays_real ? HY_F32 : params->frozen_codes;
 }
 /* The storage type of a parameter if others have `dtype`. Frozen matrices of blocks are stored
  * as hy_params_codes, and so are those of a custom model, except embeddings and heads; its other

@@ -90,8 +90,11 @@ static inline uint32_t hy_linear_bit(hy_param_kind kind) {
 static inline uint32_t hy_mlp_bits(void) {
     return hy_linear_bit(HY_P_UP) | hy_linear_bit(HY_P_DOWN);
 }
-/* Its rows decide how fast a state decays: it is neither quantised nor in fp8. */
-static inline bool hy_kind_stays_real(hy_param_kind kind) { return kind == HY_P_LINEAR_BA; }
+/* Is it neither quantised nor in fp8? The rows of b and a decide how fast a state decays, and conv
+ * is no matrix of a matmul. */
+static inline bool hy_kind_stays_real(hy_param_kind kind) {
+    return kind == HY_P_LINEAR_BA || kind == HY_P_CONV;
+}
 /* The A of a matrix's adapter; its B is the next kind. */
 static inline hy_param_kind hy_adapter_kind(hy_param_kind matrix) {
     return (hy_param_kind)(HY_P_QKV_A + 2 * hy_linear_index(matrix));

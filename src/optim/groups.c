@@ -275,6 +275,30 @@ static hy_status refuse_custom(const hy_group *g) {
     return HY_OK;
 }
 
+/* Can it have a type of its own? Vectors, adapters and kinds that stay real keep theirs. */
+static bool is_typed(const hy_param *p) {
+    return p->ndim > 1 && !hy_is_adapter(p->kind) && !hy_kind_stays_real(p->kind);
+}
+
+/* A type for nothing but parameters that keep theirs is a mistake. */
+static hy_status check_use(const hy_group *g, const hy_params *params, const bool *is_meant) {
+    int32_t frozen = g->types[HY_GROUP_FROZEN], precision = g->types[HY_GROUP_PRECISION];
+    bool is_coded = frozen && hy_is_coded((hy_dtype)(frozen - 1));
+    const hy_param *real = NULL;
+    if (!is_coded && precision != 1 + HY_E4M3) return HY_OK;
+    for (const hy_param *p = params->list; p < params->list + params->count; p++) {
+        if (!is_meant[p - params->list]) continue;
+        if (is_typed(p)) return HY_OK;
+        if (!real && hy_kind_stays_real(p->kind)) real = p;
+    }
+    HY_FAIL_IF(real, HY_ERR_INPUT,
+               "group %d: %s is not possible for %s, which is neither quantised nor in fp8; "
+               "accepted: %s, and names of other matrices",
+               g->number, is_coded ? "frozen_dtype" : "precision fp8", real->name,
+               is_coded ? "frozen_dtype auto" : "precision bf16");
+    return HY_OK;
+}
+
 static hy_status apply_one(const hy_group *g, hy_params *params, bool *is_frozen) {
     bool *is_meant, is_custom = !params->at;
     if (is_custom) HY_TRY(refuse_custom(g));
@@ -284,7 +308,8 @@ static hy_status apply_one(const hy_group *g, hy_params *params, bool *is_frozen
         "a loop with units (unit_of), or use lr_scale 0 to keep them unchanged",
         g->number);
     HY_TRY(match(g, params, &is_meant));
-    for (int32_t i = 0; i < params->count; i++) {
+    hy_status status = check_use(g, params, is_meant);
+    for (int32_t i = 0; i < params->count && status == HY_OK; i++) {
         hy_param *p = &params->list[i];
         if (!is_meant[i]) continue;
         if (g->has_lr_scale) p->lr_scale = g->lr_scale;
@@ -294,7 +319,7 @@ static hy_status apply_one(const hy_group *g, hy_params *params, bool *is_frozen
         set_own(g, &p->own);
     }
     free(is_meant);
-    return HY_OK;
+    return status;
 }
 
 static hy_status freeze(hy_params *params, const bool *is_frozen) {
@@ -310,11 +335,11 @@ static hy_status freeze(hy_params *params, const bool *is_frozen) {
 
 /* ---- what is possible ------------------------------------------------------------------------ */
 
-/* A matrix that a group names must be able to have the type; vectors and adapters keep theirs. */
+/* A matrix that a group names must be able to have the type. */
 static hy_status check_types(const hy_params *params, int32_t i) {
     const hy_param *p = &params->list[i];
     hy_dtype asked = p->own.frozen ? (hy_dtype)(p->own.frozen - 1) : HY_F32;
-    bool is_matrix = p->ndim > 1 && !hy_is_adapter(p->kind);
+    bool is_matrix = is_typed(p);
     HY_FAIL_IF(p->own.frozen && is_matrix && p->is_trainable, HY_ERR_INPUT,
                "group %d: frozen_dtype is for frozen weights, but %s is trained; accepted: names "
                "of frozen matrices",
@@ -326,8 +351,7 @@ static hy_status check_types(const hy_params *params, int32_t i) {
                "blocks with rows of a multiple of 64 numbers, auto for all",
                p->own.group, hy_dtype_name(asked), p->name);
     bool is_fp8 = p->own.precision == 1 + HY_E4M3;
-    bool is_possible = hy_linear_bit(p->kind) && !hy_kind_stays_real(p->kind);
-    HY_FAIL_IF(is_fp8 && is_matrix && !is_possible, HY_ERR_INPUT,
+    HY_FAIL_IF(is_fp8 && is_matrix && !hy_linear_bit(p->kind), HY_ERR_INPUT,
                "group %d: precision fp8 is not possible for %s: only matrices of blocks have fp8 "
                "matmuls; accepted: bf16",
                p->own.group, p->name);
