@@ -19,10 +19,9 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "gpu_heading.h"
+#include "gpu_op_time.h"
 #include "kernels/half.h"
 #include "kernels/ops.h"
-
-#define ROUNDS_MAX 101
 
 typedef struct bench {
     int argc;
@@ -147,31 +146,9 @@ static hy_status make_calls(bench *b) {
 
 /* ---- timing ---------------------------------------------------------------------------------- */
 
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static hy_status run_calls(bench *b, const hy_op_call *call, int64_t calls) {
-    for (int64_t i = 0; i < calls; i++) HY_TRY(b->backend->enqueue(b->stream, call));
-    return b->backend->stream_sync(b->stream);
-}
-
 static hy_status time_call(bench *b, const hy_op_call *call, double *median) {
-    double seconds[ROUNDS_MAX];
-    int64_t rounds = number(b, "--rounds", 7), calls = number(b, "--calls", 20);
-    if (rounds < 1 || rounds > ROUNDS_MAX || calls < 1) {
-        return hy_fail(HY_ERR_INPUT, "expected 1 to %d rounds of 1 or more calls", ROUNDS_MAX);
-    }
-    HY_TRY(run_calls(b, call, calls));
-    for (int64_t i = 0; i < rounds; i++) {
-        double begin = hy_clock();
-        HY_TRY(run_calls(b, call, calls));
-        seconds[i] = (hy_clock() - begin) / (double)calls;
-    }
-    qsort(seconds, (size_t)rounds, sizeof seconds[0], by_size);
-    *median = seconds[rounds / 2];
-    return HY_OK;
+    return gpu_op_time(b->backend, b->stream, call, number(b, "--rounds", 7),
+                       number(b, "--calls", 20), median);
 }
 
 /* Seconds of either pass. */

@@ -400,7 +400,8 @@ template <typename S> __device__ __forceinline__ void hy_clear_rows(hy_attention
     }
 }
 
-/* Fills `sparse` for the block's queries; returns what it has of tiles. `first` is filled. */
+/* Writes the gaps of each warp and the left-out tiles to `sparse`, and returns the latter. `first`
+ * must be complete. */
 template <typename S>
 __device__ __forceinline__ hy_left_out hy_find_gaps(hy_sparse_keys<S> *sparse,
                                                     const hy_first_keys<S> *first,
